@@ -1,0 +1,127 @@
+//! Conditioning: with conditions and T-draws fixed, a class's residual sum of squares is one polynomial in the unknowns
+//! per draw, of twice the surrogate's degree.
+
+use crate::kernels;
+use crate::likelihood::Reduced;
+use crate::matrix::Matrix;
+use crate::special::gauss_legendre;
+use crate::surrogate::{Basis, InputScale, Normalisation, Scratch, Surrogate};
+
+/// Above this many interpolation points the general path is used: the product of unknowns is too large to tabulate.
+const MAX_POINTS: usize = 20_000;
+
+/// `R_c,s(omega) = sum_k coefficients[c][k, s] psi_k(omega)`: for each class the polynomial of every draw.
+#[derive(Clone, Debug)]
+pub(crate) struct Conditioned {
+    basis: Basis,
+    /// One K x S matrix per class.
+    classes: Vec<Matrix>,
+}
+
+/// Values and derivatives of the basis at the current unknowns.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Features {
+    x: Matrix,
+    value: Matrix,
+    table: Vec<f64>,
+    bar: Matrix,
+}
+
+impl Conditioned {
+    /// The conditioned form, where the surrogate is a polynomial and this form is cheaper than the general one.
+    ///
+    /// `eta = shift + factor M~`; the first `n_unknowns` inputs of the surrogate are the unknowns, the others are
+    /// `data.points`.
+    pub(crate) fn new(
+        surrogate: &dyn Surrogate,
+        coefficients: &Matrix,
+        (shift, factor): (f64, f64),
+        n_unknowns: usize,
+        data: &Reduced,
+    ) -> Option<Self> {
+        let surrogate_basis = surrogate.basis()?;
+        let degree = 2 * surrogate_basis.degree();
+        let per_input = degree + 1;
+        let n_points = per_input.checked_pow(u32::try_from(n_unknowns).ok()?).filter(|&n| n <= MAX_POINTS)?;
+        let scales: Vec<InputScale> = surrogate_basis.scales()[..n_unknowns].to_vec();
+        let basis = Basis::new(scales.clone(), degree, Normalisation::Orthonormal);
+        let general = data.groups.len() * surrogate_basis.len();
+        if data.groups.is_empty() || basis.len() * data.classes.len() > general {
+            return None;
+        }
+        // The residual polynomial has degree 2d in each unknown; its product with a basis function has degree 4d, which
+        // 2d + 1 Gauss-Legendre nodes integrate exactly: projection loses nothing but rounding.
+        let (nodes, weights) = gauss_legendre(per_input);
+        let digits = |q: usize| (0..n_unknowns).map(move |d| (q / per_input.pow(d as u32)) % per_input);
+        let omega = Matrix::from_fn(n_points, n_unknowns, |q, d| {
+            let digit = digits(q).nth(d).expect("d is an input");
+            scales[d].at_fraction(0.5 * (nodes[digit] + 1.0))
+        });
+        let mut psi = Matrix::default();
+        basis.features(&omega, &mut psi, &mut Vec::new());
+        let projection = Matrix::from_fn(basis.len(), n_points, |k, q| {
+            psi[(q, k)] * digits(q).map(|digit| 0.5 * weights[digit]).product::<f64>()
+        });
+
+        let n_draws = coefficients.cols();
+        let mut residuals = vec![Matrix::zeros(n_points, n_draws); data.classes.len()];
+        let (mut eta, mut scratch) = (Matrix::default(), Scratch::default());
+        let n_known = data.points.cols();
+        let mut x = Matrix::from_fn(data.points.rows(), n_unknowns + n_known, |i, d| {
+            if d < n_unknowns { 0.0 } else { data.points[(i, d - n_unknowns)] }
+        });
+        for q in 0..n_points {
+            for i in 0..x.rows() {
+                x.row_mut(i)[..n_unknowns].copy_from_slice(omega.row(q));
+            }
+            surrogate.predict(&x, coefficients, &mut eta, &mut scratch);
+            for group in &data.groups {
+                let row = residuals[group.class].row_mut(q);
+                for (r, eta) in row.iter_mut().zip(eta.row(group.point)) {
+                    *r += (group.mean - shift - factor * eta).powi(2);
+                }
+            }
+        }
+        let classes = residuals
+            .iter()
+            .map(|residual| {
+                let mut coefficients = Matrix::default();
+                coefficients.set_product(&projection, residual);
+                coefficients
+            })
+            .collect();
+        Some(Self { basis, classes })
+    }
+
+    /// The same for some of the draws.
+    pub(crate) fn select(&self, draws: &[usize]) -> Self {
+        Self { basis: self.basis.clone(), classes: self.classes.iter().map(|m| m.select_cols(draws)).collect() }
+    }
+
+    /// The polynomials averaged over draws with weights that sum to one, as a single draw.
+    pub(crate) fn averaged(&self, weights: &[f64]) -> Self {
+        let classes = self
+            .classes
+            .iter()
+            .map(|m| Matrix::from_fn(m.rows(), 1, |k, _| m.row(k).iter().zip(weights).map(|(c, w)| c * w).sum()))
+            .collect();
+        Self { basis: self.basis.clone(), classes }
+    }
+
+    /// `residuals[c, s] = R_c,s(omega)`.
+    pub(crate) fn residuals(&self, omega: &[f64], features: &mut Features, residuals: &mut Matrix) {
+        features.x.reshape(1, omega.len());
+        features.x.row_mut(0).copy_from_slice(omega);
+        self.basis.features(&features.x, &mut features.value, &mut features.table);
+        for (c, class) in self.classes.iter().enumerate() {
+            kernels::combine_rows(features.value.row(0), class.data(), residuals.row_mut(c));
+        }
+    }
+
+    /// `by_omega[d] += sum_s bar[s] dR_c,s/domega_d` for class `c`, at the unknowns of the last [`Self::residuals`].
+    pub(crate) fn pull(&self, c: usize, bar: &[f64], features: &mut Features, by_omega: &mut [f64]) {
+        features.bar.reshape(1, self.basis.len());
+        kernels::dot_rows(self.classes[c].data(), bar, features.bar.row_mut(0));
+        self.basis.pull_row(features.x.row(0), features.bar.row(0), by_omega, &mut features.table);
+    }
+}

@@ -1,0 +1,245 @@
+//! I-posteriors by NUTS, the paper's sampler: chains from the prior, E-Post as independent fits with a transferred metric,
+//! and a check for modes that no chain visited.
+
+use super::engine_smc::evidence_agreement;
+use super::propagation::Method;
+use super::summary::{QuantitySummary, Replicated};
+use super::target::Target;
+use super::{Diagnostics, IPosterior, InferSpec, Prepared, per_draw, thin};
+use crate::error::{Error, Result};
+use crate::mcmc::nuts::{self, Chain, Metric};
+use crate::mcmc::{chains, diagnostics};
+use crate::monitor::Monitor;
+use crate::stream::Stream;
+use crate::train::PROBABILITIES;
+use rayon::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Warm-up of a fit whose metric comes from its neighbour: only the step size is adapted.
+const TRANSFERRED_WARMUP: usize = 50;
+/// Fits of E-Post whose modes are checked.
+const CHECKED_FITS: usize = 16;
+
+pub(super) fn infer(
+    prepared: &Prepared,
+    spec: &InferSpec,
+    stream: Stream,
+    monitor: &dyn Monitor,
+) -> Result<Vec<IPosterior>> {
+    spec.methods
+        .iter()
+        .enumerate()
+        .map(|(done, &method)| {
+            if !monitor.proceed() {
+                return Err(Error::Interrupted);
+            }
+            let out = if per_draw(&*method.propagation(spec.point)) {
+                fits(prepared, spec, method, stream.named(method.name()), monitor)?
+            } else {
+                pooled(prepared, spec, method, stream.named(method.name()))?
+            };
+            monitor.progress("infer", done + 1, spec.methods.len());
+            Ok(out)
+        })
+        .collect()
+}
+
+fn natural(prepared: &Prepared, chain: &Chain) -> Vec<Vec<f64>> {
+    let map = |z: &Vec<f64>| prepared.prior.marginals().iter().zip(z).map(|(m, &z)| m.from_real(z).x).collect();
+    chain.draws.iter().map(map).collect()
+}
+
+fn overlooked_sentence(prepared: &Prepared, method: &str, found: &chains::Overlooked) -> String {
+    format!(
+        "{method}: NUTS OVERLOOKED PART OF THE POSTERIOR along {}: {:.0} % of it lies outside what the chains visited, their \
+         mean is off by {:.1} sd and their sd {:.2} times the right one; do not use this result, use engine = \"grid\" or \"smc\"",
+        prepared.prior.names()[found.coordinate],
+        100.0 * found.share_unvisited,
+        found.mean_gap,
+        found.sd_ratio
+    )
+}
+
+fn pooled(prepared: &Prepared, spec: &InferSpec, method: Method, stream: Stream) -> Result<IPosterior> {
+    let propagation = method.propagation(spec.point);
+    let (likelihoods, log_alpha) = prepared.reduced(method, &*propagation);
+    let target = Target::new(&likelihoods, &prepared.prior, &*propagation, &log_alpha);
+    let settings = nuts::Settings { warmup: spec.nuts.warmup, draws: spec.nuts.draws, ..nuts::Settings::default() };
+    let chains = chains::sample(&target, &settings, spec.nuts.chains, None, stream.named("chains"))?;
+    let overlooked = chains::overlooked(&target, &chains, stream.named("check"))?;
+    let replicated = Replicated { units: vec![(1.0, chains.iter().map(|c| natural(prepared, c)).collect())] };
+    let unknowns: Vec<QuantitySummary> = prepared
+        .quantities()
+        .iter()
+        .map(|(name, f)| {
+            let mut out = replicated.summary(name, &**f);
+            let values = replicated.chains(0, &**f);
+            out.mcse_mean = Some(diagnostics::mcse_mean(&values));
+            out.mcse_sd = Some(diagnostics::mcse_sd(&values));
+            out.mcse_quantiles = Some(PROBABILITIES.map(|p| diagnostics::mcse_quantile(&values, p)));
+            out.ess_bulk = Some(diagnostics::ess_bulk(&values));
+            out.ess_tail = Some(diagnostics::ess_tail(&values));
+            out.r_hat = Some(diagnostics::r_hat(&values));
+            out
+        })
+        .collect();
+    let worst = unknowns.iter().filter_map(|u| u.r_hat).fold(1.0, f64::max);
+    let effective = unknowns.iter().filter_map(|u| u.ess_bulk).fold(f64::INFINITY, f64::min);
+    let mut info = Diagnostics {
+        divergences: Some(chains.iter().map(|c| c.diverging).sum()),
+        e_bfmi: Some(chains.iter().map(|c| diagnostics::e_bfmi(&c.energy)).fold(f64::INFINITY, f64::min)),
+        max_r_hat: Some(worst),
+        evaluations: chains.iter().map(|c| c.gradients as usize).sum(),
+        ..Diagnostics::default()
+    };
+    let mut warnings = Vec::new();
+    if let Some(found) = &overlooked {
+        warnings.push(overlooked_sentence(prepared, method.name(), found));
+    }
+    if worst > 1.01 {
+        warnings.push(format!(
+            "{}: R-hat is {worst:.2}: the chains disagree, most likely because the posterior has several modes; use engine = \
+             \"grid\" or \"smc\"",
+            method.name()
+        ));
+    }
+    if effective < 400.0 {
+        warnings.push(format!(
+            "{}: only {effective:.0} effective draws; lengthen infer.nuts.draws",
+            method.name()
+        ));
+    }
+    if info.divergences.unwrap_or(0) > 0 {
+        warnings.push(format!(
+            "{}: {} divergent transitions: part of the posterior is too steep for NUTS, use engine = \"grid\" or \"smc\"",
+            method.name(),
+            info.divergences.unwrap_or(0)
+        ));
+    }
+    if info.e_bfmi.is_some_and(|e| e < 0.3) {
+        warnings.push(format!("{}: E-BFMI below 0.3: the tails are explored slowly, distrust the outer quantiles", method.name()));
+    }
+    let (draws, _) = thin(&replicated.units, spec.draws, stream.named("thin"));
+    let mut t_draws = None;
+    let mut trust = format!("nuts, {} chains, R-hat {worst:.2}; {effective:.0} effective draws", chains.len());
+    if method == Method::ELik && log_alpha.len() > 1 {
+        let share = evidence_agreement(prepared, &draws, &log_alpha);
+        info.evidence_agreement = Some(share);
+        info.effective_t_draws = Some(share * log_alpha.len() as f64);
+        trust += &format!("; data favour {:.0} % of the T-draws", 100.0 * share);
+        t_draws = Some(prepared.assign(&draws, &log_alpha, stream.named("t-draws")));
+    }
+    if overlooked.is_some() {
+        trust = "DO NOT USE: NUTS overlooked part of the posterior".into();
+    }
+    Ok(IPosterior {
+        method: method.name().into(),
+        engine: "nuts".into(),
+        unknowns,
+        trust,
+        diagnostics: info,
+        warnings,
+        draws,
+        t_draws,
+    })
+}
+
+/// One fit per T-draw: the first adapts in full, the others take its metric and adapt their step size.
+fn fits(prepared: &Prepared, spec: &InferSpec, method: Method, stream: Stream, monitor: &dyn Monitor) -> Result<IPosterior> {
+    let propagation = method.propagation(spec.point);
+    let alpha = prepared.log_alpha();
+    let numbered: Vec<(f64, usize)> = alpha.iter().map(|a| a.exp()).zip(0..).filter(|f| f.0 > 0.0).collect();
+    let single = [0.0];
+    let chain_settings = |warmup: usize| nuts::Settings {
+        warmup,
+        // The paper's length of an E-Post chain: the fits together have many draws.
+        draws: spec.nuts.draws.min(250),
+        ..nuts::Settings::default()
+    };
+    let run = |s: usize, metric: Option<&Metric>| -> Result<Vec<Chain>> {
+        let own = prepared.likelihoods.select(&[s]);
+        let target = Target::new(&own, &prepared.prior, &*propagation, &single);
+        let warmup = if metric.is_some() { TRANSFERRED_WARMUP } else { spec.nuts.warmup };
+        chains::sample(&target, &chain_settings(warmup), spec.nuts.chains, metric, stream.named("fits").at(s as u64))
+    };
+    let pilot = run(numbered[0].1, None)?;
+    let metric = Metric::from_draws(&pilot[0].draws);
+    let finished = AtomicUsize::new(0);
+    let all: Vec<Vec<Chain>> = numbered
+        .par_iter()
+        .map(|&(_, s)| {
+            if !monitor.proceed() {
+                return Err(Error::Interrupted);
+            }
+            let chains = run(s, Some(&metric))?;
+            monitor.progress(method.name(), finished.fetch_add(1, Ordering::Relaxed) + 1, numbered.len());
+            Ok(chains)
+        })
+        .collect::<Result<_>>()?;
+    let replicated = Replicated {
+        units: numbered
+            .iter()
+            .zip(&all)
+            .map(|((weight, _), chains)| (*weight, chains.iter().map(|c| natural(prepared, c)).collect()))
+            .collect(),
+    };
+    let unknowns: Vec<QuantitySummary> =
+        prepared.quantities().iter().map(|(name, f)| replicated.summary(name, &**f)).collect();
+    let worst_of_fit: Vec<f64> = (0..all.len())
+        .into_par_iter()
+        .map(|u| {
+            (0..prepared.prior.len())
+                .map(|d| diagnostics::r_hat(&replicated.chains(u, &|x| x[d])))
+                .fold(1.0, |m: f64, r| if r.is_nan() { f64::INFINITY } else { m.max(r) })
+        })
+        .collect();
+    let bad = worst_of_fit.iter().filter(|r| **r > 1.05).count();
+    // A sample of fits, evenly spaced over the T-draws, stands for all.
+    let step = all.len().div_ceil(CHECKED_FITS);
+    let mut overlooked: Vec<chains::Overlooked> = Vec::new();
+    for fit in (0..all.len()).step_by(step) {
+        if !monitor.proceed() {
+            return Err(Error::Interrupted);
+        }
+        let own = prepared.likelihoods.select(&[numbered[fit].1]);
+        let target = Target::new(&own, &prepared.prior, &*propagation, &single);
+        overlooked.extend(chains::overlooked(&target, &all[fit], stream.named("check").at(fit as u64))?);
+    }
+    let checked = all.len().div_ceil(step);
+    let mut warnings = Vec::new();
+    if let Some(first) = overlooked.first() {
+        warnings.push(format!(
+            "{} ({} of {checked} fits that were checked)",
+            overlooked_sentence(prepared, method.name(), first),
+            overlooked.len()
+        ));
+    }
+    // At R-hat > 1.05 by chance alone: short chains of a good fit rarely reach it.
+    if bad * 20 > all.len() {
+        warnings.push(format!(
+            "{}: in {bad} of {} fits the chains disagree (R-hat > 1.05), so modes are weighted by where chains started; use \
+             engine = \"grid\" or \"smc\"",
+            method.name(),
+            all.len()
+        ));
+    }
+    let chains = || all.iter().flatten();
+    let worst = worst_of_fit.iter().fold(1.0, |m: f64, r| m.max(*r));
+    let info = Diagnostics {
+        divergences: Some(chains().map(|c| c.diverging).sum()),
+        e_bfmi: Some(chains().map(|c| diagnostics::e_bfmi(&c.energy)).fold(f64::INFINITY, f64::min)),
+        max_r_hat: Some(worst),
+        bad_fits: Some([bad, all.len()]),
+        evaluations: chains().map(|c| c.gradients as usize).sum(),
+        ..Diagnostics::default()
+    };
+    let effective = unknowns.iter().filter_map(|u| u.ess_bulk).fold(f64::INFINITY, f64::min);
+    let trust = if warnings.is_empty() {
+        format!("nuts, {} fits of {} chains; {effective:.0} effective draws", all.len(), spec.nuts.chains)
+    } else {
+        "DO NOT USE: NUTS fits disagree or overlooked modes".into()
+    };
+    let (draws, units) = thin(&replicated.units, spec.draws, stream.named("thin"));
+    let t_draws = Some(units.iter().map(|&u| numbered[u].1).collect());
+    Ok(IPosterior { method: method.name().into(), engine: "nuts".into(), unknowns, trust, diagnostics: info, warnings, draws, t_draws })
+}

@@ -1,0 +1,371 @@
+//! The I-log-likelihood `l_s(omega, sigma_I)` of every T-draw s at once, with its pull-back to the unknowns.
+
+use super::conditioned::{Conditioned, Features};
+use crate::kernels;
+use crate::likelihood::{ErrorSharing, Likelihood, Reduced};
+use crate::matrix::Matrix;
+use crate::surrogate::{Scratch, Surrogate};
+use std::sync::Arc;
+
+/// How the surrogate's output becomes the family's location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// Both on one scale.
+    Identity,
+    /// The surrogate models the logarithm, the noise is on the natural scale.
+    Exp,
+    /// The surrogate models the natural output, the noise is on the logarithm.
+    Log,
+}
+
+impl Link {
+    /// Location and its derivative by eta.
+    fn apply(self, eta: f64) -> (f64, f64) {
+        match self {
+            Self::Identity => (eta, 1.0),
+            Self::Exp => (eta.exp(), eta.exp()),
+            Self::Log => (eta.ln(), eta.recip()),
+        }
+    }
+}
+
+/// One output's part of the likelihood: its surrogate at all T-draws and its measurements.
+#[derive(Clone)]
+pub struct OutputTerm {
+    /// The surrogate; its first inputs are the unknowns, the others the columns of `data.points`.
+    pub surrogate: Arc<dyn Surrogate>,
+    /// `eta = shift + factor M~`.
+    pub affine: (f64, f64),
+    /// From eta to the noise family's location.
+    pub link: Link,
+    /// The noise family.
+    pub family: Arc<dyn Likelihood>,
+    /// The measurements.
+    pub data: Arc<Reduced>,
+    /// How the approximation error enters.
+    pub error: ErrorSharing,
+    /// Number of the sigma_I that is this output's sd, where it is unknown.
+    pub sigma: Option<usize>,
+    /// P x S coefficients.
+    pub coefficients: Matrix,
+    /// Approximation error of each draw on the scale of eta, where it is propagated.
+    pub sigma_a: Option<Vec<f64>>,
+}
+
+/// What an output needs besides its description: points to evaluate and the conditioned form.
+#[derive(Clone)]
+struct Prepared {
+    term: OutputTerm,
+    conditioned: Option<Conditioned>,
+    /// Indices of `data.points` that the general path evaluates.
+    points: Vec<usize>,
+    /// Position within `points` of each group and of each row.
+    group_at: Vec<usize>,
+    row_at: Vec<usize>,
+}
+
+/// `l_s(omega, sigma_I)` for all T-draws, summed over outputs.
+#[derive(Clone)]
+pub struct Likelihoods {
+    n_unknowns: usize,
+    n_sigmas: usize,
+    outputs: Vec<Prepared>,
+    n_draws: usize,
+}
+
+/// Buffers of one thread. Nothing is allocated after the first evaluation.
+#[derive(Clone, Default)]
+pub struct Workspace {
+    outputs: Vec<OutputWorkspace>,
+}
+
+#[derive(Clone, Default)]
+struct OutputWorkspace {
+    x: Matrix,
+    x_bar: Matrix,
+    eta: Matrix,
+    eta_bar: Matrix,
+    residuals: Matrix,
+    bar: Vec<f64>,
+    scratch: Scratch,
+    features: Features,
+}
+
+impl Likelihoods {
+    /// Prepares the outputs; `conditioning` may be switched off to compare with the general path.
+    pub fn new(n_unknowns: usize, n_sigmas: usize, outputs: Vec<OutputTerm>, conditioning: bool) -> Self {
+        let n_draws = outputs.first().map_or(1, |o| o.coefficients.cols());
+        let outputs = outputs
+            .into_iter()
+            .map(|term| {
+                let conditioned = if conditioning {
+                    Conditioned::new(&*term.surrogate, &term.coefficients, term.affine, n_unknowns, &term.data)
+                } else {
+                    None
+                };
+                Prepared::new(term, conditioned)
+            })
+            .collect();
+        Self { n_unknowns, n_sigmas, outputs, n_draws }
+    }
+
+    /// Number S of T-draws.
+    pub fn n_draws(&self) -> usize {
+        self.n_draws
+    }
+
+    /// Number of unknowns.
+    pub fn n_unknowns(&self) -> usize {
+        self.n_unknowns
+    }
+
+    /// Number of unknown measurement sds.
+    pub fn n_sigmas(&self) -> usize {
+        self.n_sigmas
+    }
+
+    /// Whether any output uses the conditioned form.
+    pub fn is_conditioned(&self) -> bool {
+        self.outputs.iter().any(|o| o.conditioned.is_some())
+    }
+
+    /// The likelihoods of some of the draws.
+    pub fn select(&self, draws: &[usize]) -> Self {
+        let outputs = self
+            .outputs
+            .iter()
+            .map(|o| {
+                let term = OutputTerm {
+                    coefficients: o.term.coefficients.select_cols(draws),
+                    sigma_a: o.term.sigma_a.as_ref().map(|a| draws.iter().map(|&s| a[s]).collect()),
+                    ..o.term.clone()
+                };
+                Prepared::new(term, o.conditioned.as_ref().map(|c| c.select(draws)))
+            })
+            .collect();
+        Self { outputs, n_draws: draws.len(), ..*self }
+    }
+
+    /// The likelihoods of other draws (one matrix of coefficients and one sigma_A vector per output).
+    pub fn with_draws(&self, draws: Vec<(Matrix, Option<Vec<f64>>)>) -> Self {
+        let conditioning = self.is_conditioned();
+        let outputs = self
+            .outputs
+            .iter()
+            .zip(draws)
+            .map(|(o, (coefficients, sigma_a))| OutputTerm { coefficients, sigma_a, ..o.term.clone() })
+            .collect();
+        Self::new(self.n_unknowns, self.n_sigmas, outputs, conditioning)
+    }
+
+    /// The one likelihood whose logarithm is `sum_s weight_s l_s`, where that is a single quadratic form: every output
+    /// conditioned, without sigma_A and without rows that do not reduce. This makes E-Log-Lik as cheap as Point.
+    pub fn averaged(&self, weights: &[f64]) -> Option<Self> {
+        let outputs = self
+            .outputs
+            .iter()
+            .map(|o| {
+                let conditioned = o.conditioned.as_ref()?;
+                if o.term.sigma_a.is_some() || !o.term.data.rows.is_empty() {
+                    return None;
+                }
+                let term = OutputTerm { coefficients: o.term.coefficients.select_cols(&[0]), ..o.term.clone() };
+                Some(Prepared::new(term, Some(conditioned.averaged(weights))))
+            })
+            .collect::<Option<Vec<_>>>()?;
+        Some(Self { outputs, n_draws: 1, ..*self })
+    }
+
+    /// Sets the unknowns: surrogate outputs and residual sums of squares of every draw.
+    pub fn set_unknowns(&self, omega: &[f64], workspace: &mut Workspace) {
+        workspace.outputs.resize_with(self.outputs.len(), OutputWorkspace::default);
+        for (output, ws) in self.outputs.iter().zip(&mut workspace.outputs) {
+            output.set_unknowns(omega, self.n_draws, ws);
+        }
+    }
+
+    /// `out[s] = l_s` at the unknowns set last and the measurement sds `sigma`.
+    pub fn log_likelihoods(&self, sigma: &[f64], workspace: &Workspace, out: &mut [f64]) {
+        out.fill(0.0);
+        for (output, ws) in self.outputs.iter().zip(&workspace.outputs) {
+            output.add_log_likelihoods(sigma, ws, out);
+        }
+        // NaN arises where terms of both signs overflow, far outside anything the data allow.
+        out.iter_mut().filter(|l| l.is_nan()).for_each(|l| *l = f64::NEG_INFINITY);
+    }
+
+    /// Adds the derivatives of `sum_s weights[s] l_s` by the unknowns and by the sds.
+    pub fn pull(
+        &self,
+        sigma: &[f64],
+        weights: &[f64],
+        workspace: &mut Workspace,
+        by_omega: &mut [f64],
+        by_sigma: &mut [f64],
+    ) {
+        for (output, ws) in self.outputs.iter().zip(&mut workspace.outputs) {
+            output.pull(sigma, weights, ws, by_omega, by_sigma);
+        }
+    }
+}
+
+impl Prepared {
+    fn new(term: OutputTerm, conditioned: Option<Conditioned>) -> Self {
+        let used: Vec<bool> = (0..term.data.points.rows())
+            .map(|p| conditioned.is_none() || term.data.rows.iter().any(|row| row.point == p))
+            .collect();
+        let points: Vec<usize> = (0..used.len()).filter(|&p| used[p]).collect();
+        let at = |point: usize| points.binary_search(&point).unwrap_or(usize::MAX);
+        let group_at = term.data.groups.iter().map(|g| at(g.point)).collect();
+        let row_at = term.data.rows.iter().map(|r| at(r.point)).collect();
+        Self { term, conditioned, points, group_at, row_at }
+    }
+
+    fn set_unknowns(&self, omega: &[f64], n_draws: usize, ws: &mut OutputWorkspace) {
+        let term = &self.term;
+        ws.residuals.reshape(term.data.classes.len(), n_draws);
+        if !self.points.is_empty() {
+            let width = omega.len() + term.data.points.cols();
+            if ws.x.rows() != self.points.len() {
+                ws.x = Matrix::from_fn(self.points.len(), width, |i, d| {
+                    if d < omega.len() { 0.0 } else { term.data.points[(self.points[i], d - omega.len())] }
+                });
+            }
+            for i in 0..ws.x.rows() {
+                ws.x.row_mut(i)[..omega.len()].copy_from_slice(omega);
+            }
+            term.surrogate.predict(&ws.x, &term.coefficients, &mut ws.eta, &mut ws.scratch);
+            let (shift, factor) = term.affine;
+            if term.affine != (0.0, 1.0) {
+                ws.eta.data_mut().iter_mut().for_each(|eta| *eta = shift + factor * *eta);
+            }
+        }
+        match &self.conditioned {
+            Some(conditioned) => conditioned.residuals(omega, &mut ws.features, &mut ws.residuals),
+            None => {
+                ws.residuals.data_mut().fill(0.0);
+                for (group, &at) in term.data.groups.iter().zip(&self.group_at) {
+                    let row = ws.residuals.row_mut(group.class);
+                    for (r, eta) in row.iter_mut().zip(ws.eta.row(at)) {
+                        *r += (group.mean - eta).powi(2);
+                    }
+                }
+            }
+        }
+    }
+
+    fn sd(&self, known: Option<f64>, sigma: &[f64]) -> f64 {
+        known.unwrap_or_else(|| self.term.sigma.map_or(f64::NAN, |j| sigma[j]))
+    }
+
+    fn add_log_likelihoods(&self, sigma: &[f64], ws: &OutputWorkspace, out: &mut [f64]) {
+        let term = &self.term;
+        out.iter_mut().for_each(|l| *l += term.data.constant);
+        for (c, class) in term.data.classes.iter().enumerate() {
+            let sd = self.sd(class.sd, sigma);
+            match &term.sigma_a {
+                None => {
+                    let terms = class.terms(sd, 0.0, term.error);
+                    kernels::add_affine(terms.a, terms.b, ws.residuals.row(c), out);
+                }
+                Some(sigma_a) => {
+                    for ((out, residual), &sigma_a) in out.iter_mut().zip(ws.residuals.row(c)).zip(sigma_a) {
+                        let terms = class.terms(sd, sigma_a, term.error);
+                        *out += terms.a + terms.b * residual;
+                    }
+                }
+            }
+        }
+        for (row, &at) in term.data.rows.iter().zip(&self.row_at) {
+            let sd = self.sd(row.sd, sigma);
+            for (s, (out, &eta)) in out.iter_mut().zip(ws.eta.row(at)).enumerate() {
+                let (mu, _) = term.link.apply(eta);
+                *out += row.score(&*term.family, mu, term.total_sd(sd, s)).log_lik;
+            }
+        }
+    }
+
+    fn pull(&self, sigma: &[f64], weights: &[f64], ws: &mut OutputWorkspace, by_omega: &mut [f64], by_sigma: &mut [f64]) {
+        let term = &self.term;
+        if !self.points.is_empty() {
+            ws.eta_bar.reshape(self.points.len(), weights.len());
+            ws.eta_bar.data_mut().fill(0.0);
+        }
+        ws.bar.resize(weights.len(), 0.0);
+        for (c, class) in term.data.classes.iter().enumerate() {
+            let sd = self.sd(class.sd, sigma);
+            let mut by_sd = 0.0;
+            match &term.sigma_a {
+                None => {
+                    let terms = class.terms(sd, 0.0, term.error);
+                    let (mut total, mut residual) = (0.0, 0.0);
+                    for ((bar, &w), &r) in ws.bar.iter_mut().zip(weights).zip(ws.residuals.row(c)) {
+                        *bar = w * terms.b;
+                        total += w;
+                        // A draw of weight zero may have an infinite residual.
+                        residual += if w == 0.0 { 0.0 } else { w * r };
+                    }
+                    by_sd += terms.a_by_sd * total + terms.b_by_sd * residual;
+                }
+                Some(sigma_a) => {
+                    for (s, bar) in ws.bar.iter_mut().enumerate() {
+                        if weights[s] == 0.0 {
+                            *bar = 0.0;
+                            continue;
+                        }
+                        let terms = class.terms(sd, sigma_a[s], term.error);
+                        *bar = weights[s] * terms.b;
+                        by_sd += weights[s] * (terms.a_by_sd + terms.b_by_sd * ws.residuals[(c, s)]);
+                    }
+                }
+            }
+            if let (None, Some(j)) = (class.sd, term.sigma) {
+                by_sigma[j] += by_sd;
+            }
+            match &self.conditioned {
+                Some(conditioned) => conditioned.pull(c, &ws.bar, &mut ws.features, by_omega),
+                None => {
+                    for (group, &at) in term.data.groups.iter().zip(&self.group_at).filter(|(g, _)| g.class == c) {
+                        let eta = ws.eta.row(at);
+                        for (s, eta_bar) in ws.eta_bar.row_mut(at).iter_mut().enumerate() {
+                            *eta_bar -= 2.0 * ws.bar[s] * (group.mean - eta[s]);
+                        }
+                    }
+                }
+            }
+        }
+        for (row, &at) in term.data.rows.iter().zip(&self.row_at) {
+            let sd = self.sd(row.sd, sigma);
+            for s in 0..weights.len() {
+                if weights[s] == 0.0 {
+                    continue;
+                }
+                let (mu, by_eta) = term.link.apply(ws.eta[(at, s)]);
+                let total = term.total_sd(sd, s);
+                let scored = row.score(&*term.family, mu, total);
+                ws.eta_bar[(at, s)] += weights[s] * scored.by_mu * by_eta;
+                if let (None, Some(j)) = (row.sd, term.sigma) {
+                    by_sigma[j] += weights[s] * scored.by_sd * sd / total;
+                }
+            }
+        }
+        if !self.points.is_empty() {
+            ws.eta_bar.data_mut().iter_mut().for_each(|bar| *bar *= term.affine.1);
+            ws.x_bar.reshape(self.points.len(), ws.x.cols());
+            ws.x_bar.data_mut().fill(0.0);
+            term.surrogate.pull_to_inputs(&ws.x, &term.coefficients, &ws.eta_bar, &mut ws.x_bar, &mut ws.scratch);
+            for i in 0..ws.x_bar.rows() {
+                for (by, bar) in by_omega.iter_mut().zip(ws.x_bar.row(i)) {
+                    *by += bar;
+                }
+            }
+        }
+    }
+}
+
+impl OutputTerm {
+    /// Measurement sd and, where propagated, approximation error together.
+    fn total_sd(&self, sd: f64, s: usize) -> f64 {
+        self.sigma_a.as_ref().map_or(sd, |a| sd.hypot(a[s]))
+    }
+}

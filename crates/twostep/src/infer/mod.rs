@@ -1,0 +1,427 @@
+//! The I-step: T-posterior and measurements to I-posteriors, by each propagation method and on an engine that looks
+//! everywhere.
+
+mod conditioned;
+mod engine_grid;
+mod engine_nuts;
+mod engine_smc;
+mod likelihoods;
+pub mod propagation;
+mod spec;
+mod summary;
+mod target;
+
+pub use likelihoods::{Likelihoods, Link, OutputTerm, Workspace};
+pub use spec::{Engine, InferSpec, NutsSpec, SmcSpec};
+pub use summary::QuantitySummary;
+pub use target::{PosteriorComponents, Target};
+
+use crate::draws::Draws;
+use crate::error::{Error, Result};
+use crate::expression::Expression;
+use crate::likelihood::{NoiseSpec, Reduced, Sd};
+use crate::matrix::Matrix;
+use crate::mcmc::quadrature::MAX_AXES;
+use crate::monitor::Monitor;
+use crate::prior::{Marginal, Prior};
+use crate::special::log_sum_exp;
+use crate::stream::Stream;
+use crate::train::{TrainedOutput, output_draws};
+use propagation::{Method, Propagation, Targets};
+use rand::{Rng, RngExt};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Measurements of one output.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// The output.
+    pub output: String,
+    /// Measured values.
+    pub y: Vec<f64>,
+    /// Known inputs of each measurement: conditions in file order.
+    pub known: Matrix,
+    /// Standard deviations, where they are a column.
+    pub sd: Option<Vec<f64>>,
+}
+
+/// A derived quantity.
+#[derive(Clone)]
+pub struct Derived {
+    /// Its name.
+    pub name: String,
+    /// Formula in the names of the unknowns and sds.
+    pub expression: Expression,
+}
+
+/// Everything the I-step needs.
+pub struct Problem<'a> {
+    /// Trained surrogates.
+    pub outputs: &'a [TrainedOutput],
+    /// T-draws (all, or clustered).
+    pub draws: &'a Draws,
+    /// Unknowns with their priors.
+    pub unknowns: Prior,
+    /// Noise of each output.
+    pub noise: Vec<NoiseSpec>,
+    /// Measurements of each output (empty where it was not measured).
+    pub measured: &'a [Measured],
+    /// Derived quantities.
+    pub derived: Vec<Derived>,
+}
+
+/// One method's I-posterior.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IPosterior {
+    /// The method.
+    pub method: String,
+    /// The engine that computed it.
+    pub engine: String,
+    /// Unknowns, unknown sds, then derived quantities.
+    pub unknowns: Vec<QuantitySummary>,
+    /// One line on how far to trust it.
+    pub trust: String,
+    /// What the engine knows about itself.
+    pub diagnostics: Diagnostics,
+    /// Sentences of advice.
+    pub warnings: Vec<String>,
+    /// Equally weighted draws of the unknowns and sds (rows), kept in a file of their own.
+    #[serde(skip)]
+    pub draws: Vec<Vec<f64>>,
+    /// The T-draw that belongs to each I-draw, where the method has one.
+    #[serde(skip)]
+    pub t_draws: Option<Vec<usize>>,
+}
+
+/// What an engine knows about its own result.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Diagnostics {
+    /// Log evidence of the I-step, where the method has one.
+    pub log_evidence: Option<f64>,
+    /// `1 / sum_s w_s^2 / alpha_s`: 1 where the data agree with all T-draws alike, near 1/S where E-Lik rests on one.
+    pub evidence_agreement: Option<f64>,
+    /// The same as a number of T-draws.
+    pub effective_t_draws: Option<f64>,
+    /// Largest quadrature error in sds.
+    pub quadrature_error: Option<f64>,
+    /// Cells of the grid.
+    pub cells: Option<usize>,
+    /// Divergent transitions.
+    pub divergences: Option<usize>,
+    /// Smallest energy Bayesian fraction of missing information over the chains.
+    pub e_bfmi: Option<f64>,
+    /// Largest R-hat; of E-Post, over its fits, never pooled.
+    pub max_r_hat: Option<f64>,
+    /// E-Post fits with R-hat above 1.05, and their number.
+    pub bad_fits: Option<[usize; 2]>,
+    /// Evaluations of the log density with its gradient (samplers), or points (grid).
+    pub evaluations: usize,
+}
+
+/// Names of the unknown sds: `sigma_i` with one output, `sigma_i[output]` with several.
+pub fn sigma_names(outputs: &[String], noise: &[NoiseSpec]) -> Vec<Option<String>> {
+    outputs
+        .iter()
+        .zip(noise)
+        .map(|(output, noise)| {
+            matches!(noise.sd, Sd::Prior(_))
+                .then(|| if outputs.len() > 1 { format!("sigma_i[{output}]") } else { "sigma_i".to_string() })
+        })
+        .collect()
+}
+
+/// The I-step made ready: joint prior, likelihoods, and the Point and averaged forms on demand.
+pub struct Prepared {
+    prior: Prior,
+    likelihoods: Likelihoods,
+    draws: Draws,
+    outputs: Vec<TrainedOutput>,
+    derived: Vec<Derived>,
+    sigma_a: bool,
+    censored: usize,
+}
+
+impl Prepared {
+    /// Validates and reduces the measurements.
+    ///
+    /// # Errors
+    /// A measurement that the noise family cannot produce, or a combination that has no likelihood.
+    pub fn new(problem: Problem<'_>, spec: &InferSpec, conditioning: bool) -> Result<Self> {
+        let names: Vec<String> = problem.outputs.iter().map(|o| o.name.clone()).collect();
+        let measured: Vec<usize> = (0..names.len()).filter(|&o| !problem.measured[o].y.is_empty()).collect();
+        let sigma_names = sigma_names(&names, &problem.noise);
+        let mut all_names = problem.unknowns.names().to_vec();
+        let mut marginals: Vec<Marginal> = problem.unknowns.marginals().to_vec();
+        let (mut terms, mut censored) = (Vec::new(), 0);
+        for &o in &measured {
+            let (output, noise, data) = (&problem.outputs[o], &problem.noise[o], &problem.measured[o]);
+            let family = noise.family.likelihood();
+            let link = match (output.log, family.on_log_scale()) {
+                (true, false) => Link::Exp,
+                (false, true) => Link::Log,
+                _ => Link::Identity,
+            };
+            let place = || format!("measurements of `{}`", output.name);
+            if link != Link::Identity && spec.sigma_a {
+                return Err(Error::invalid(
+                    "infer.propagate",
+                    format!("sigma_a of `{}` lives on another scale than its {} noise", output.name, family.name()),
+                    "use log-normal noise with scale = \"log\", normal or student-t noise without, or leave out \"sigma-a\"",
+                ));
+            }
+            let reduced = Reduced::new(
+                &*family,
+                &noise.sd,
+                data.sd.as_deref(),
+                &data.y,
+                &data.known,
+                spec.error,
+                link == Link::Identity,
+            )
+            .map_err(|(row, why)| {
+                Error::invalid(place(), format!("value {} ({}) {why}", row + 1, data.y[row]), "correct it or change the noise family")
+            })?;
+            let replicated = reduced.rows.len() > reduced.points.rows();
+            if spec.sigma_a && replicated && spec.error == crate::likelihood::ErrorSharing::Shared && family.name() == "student-t" {
+                return Err(Error::invalid(
+                    "infer.error",
+                    format!("student-t noise cannot carry a sigma_a that the replicates of `{}` share", output.name),
+                    "set error = \"independent\", or use normal noise",
+                ));
+            }
+            censored += reduced.censored;
+            let sigma = match (&noise.sd, &sigma_names[o]) {
+                (Sd::Prior(prior), Some(name)) => {
+                    all_names.push(name.clone());
+                    marginals.push(prior.clone());
+                    Some(all_names.len() - 1 - problem.unknowns.len())
+                }
+                _ => None,
+            };
+            let (coefficients, sigma_a) = output_draws(problem.outputs, problem.draws.values(), o);
+            terms.push(OutputTerm {
+                surrogate: output.surrogate.clone(),
+                affine: output.affine,
+                link,
+                family: Arc::from(family),
+                data: Arc::new(reduced),
+                error: spec.error,
+                sigma,
+                coefficients,
+                sigma_a: spec.sigma_a.then_some(sigma_a),
+            });
+        }
+        let n_unknowns = problem.unknowns.len();
+        let n_sigmas = all_names.len() - n_unknowns;
+        if terms.is_empty() {
+            return Err(Error::invalid("measurements", "no output was measured", "give at least one measurement"));
+        }
+        Ok(Self {
+            prior: Prior::new(all_names, marginals)?,
+            likelihoods: Likelihoods::new(n_unknowns, n_sigmas, terms, conditioning),
+            draws: problem.draws.clone(),
+            outputs: measured.iter().map(|&o| problem.outputs[o].clone()).collect(),
+            derived: problem.derived,
+            sigma_a: spec.sigma_a,
+            censored,
+        })
+    }
+
+    /// Unknowns and unknown sds with their priors.
+    pub fn prior(&self) -> &Prior {
+        &self.prior
+    }
+
+    /// Likelihoods of all T-draws.
+    pub fn likelihoods(&self) -> &Likelihoods {
+        &self.likelihoods
+    }
+
+    /// Log-weights of the T-draws.
+    pub fn log_alpha(&self) -> &[f64] {
+        self.draws.log_weights()
+    }
+
+    /// Likelihoods and log-weights after the method's own reduction of the T-draws.
+    fn reduced(&self, method: Method, propagation: &dyn Propagation) -> (Likelihoods, Vec<f64>) {
+        let alpha = self.draws.log_weights();
+        match method {
+            Method::Point => {
+                let point = propagation.reduce(&self.draws);
+                let parts = self
+                    .outputs
+                    .iter()
+                    .map(|output| {
+                        let (coefficients, sigma_a) = named_output_draws(&self.outputs, output, &point);
+                        (coefficients, self.sigma_a.then_some(sigma_a))
+                    })
+                    .collect();
+                (self.likelihoods.with_draws(parts), vec![0.0])
+            }
+            Method::ELogLik => match self.likelihoods.averaged(&self.draws.weights()) {
+                Some(averaged) => (averaged, vec![0.0]),
+                None => (self.likelihoods.clone(), alpha.to_vec()),
+            },
+            Method::ELik | Method::EPost => (self.likelihoods.clone(), alpha.to_vec()),
+        }
+    }
+
+    /// Derived quantities as functions of the parameters.
+    fn quantities(&self) -> Vec<(String, Box<dyn Fn(&[f64]) -> f64 + Sync + '_>)> {
+        let own = self.prior.names().iter().enumerate().map(|(d, name)| {
+            (name.clone(), Box::new(move |x: &[f64]| x[d]) as Box<dyn Fn(&[f64]) -> f64 + Sync + '_>)
+        });
+        let derived = self.derived.iter().map(|d| {
+            (d.name.clone(), Box::new(move |x: &[f64]| d.expression.eval_scalar(x)) as Box<dyn Fn(&[f64]) -> f64 + Sync + '_>)
+        });
+        own.chain(derived).collect()
+    }
+
+    /// The T-draw of each I-draw under a mixture with these log-weights and evidences: a draw from its responsibilities.
+    fn assign(&self, draws: &[Vec<f64>], log_offsets: &[f64], stream: Stream) -> Vec<usize> {
+        let n = self.likelihoods.n_unknowns();
+        draws
+            .par_iter()
+            .enumerate()
+            .map_init(
+                || (Workspace::default(), vec![0.0; self.likelihoods.n_draws()]),
+                |(workspace, l), (i, x)| {
+                    self.likelihoods.set_unknowns(&x[..n], workspace);
+                    self.likelihoods.log_likelihoods(&x[n..], workspace, l);
+                    crate::kernels::log_mean_exp_weights(log_offsets, l);
+                    choose(l, &mut stream.at(i as u64).rng())
+                },
+            )
+            .collect()
+    }
+}
+
+/// The joint draws hold every trained output; `outputs` here are those measured, found by their names.
+fn named_output_draws(measured: &[TrainedOutput], output: &TrainedOutput, draws: &Draws) -> (Matrix, Vec<f64>) {
+    let prefix = |name: &str| format!("{}.{name}", output.name);
+    let _ = measured;
+    let rows: Vec<usize> = output
+        .surrogate
+        .names()
+        .iter()
+        .map(String::as_str)
+        .chain(["sigma_a"])
+        .filter_map(|name| draws.names().iter().position(|n| n == name || *n == prefix(name)))
+        .collect();
+    let (last, coefficients) = rows.split_last().expect("sigma_a is always there");
+    let sigma_a = draws.values().row(*last).iter().map(|s| s * output.affine.1).collect();
+    (draws.values().select_rows(coefficients), sigma_a)
+}
+
+fn choose(weights: &[f64], rng: &mut impl Rng) -> usize {
+    let mut target = rng.random::<f64>() * weights.iter().sum::<f64>();
+    for (s, w) in weights.iter().enumerate() {
+        target -= w;
+        if target < 0.0 {
+            return s;
+        }
+    }
+    weights.len() - 1
+}
+
+/// The engine that `auto` takes for this many parameters.
+pub fn choose_engine(engine: Engine, n_parameters: usize) -> Engine {
+    match engine {
+        Engine::Auto if n_parameters < MAX_AXES => Engine::Grid,
+        Engine::Auto => Engine::Smc,
+        other => other,
+    }
+}
+
+/// Runs every method.
+///
+/// # Errors
+/// Those of the engine, or an interruption.
+pub fn infer(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dyn Monitor) -> Result<Vec<IPosterior>> {
+    let engine = choose_engine(spec.engine, prepared.prior.len());
+    let mut out = match engine {
+        Engine::Grid | Engine::Auto => engine_grid::infer(prepared, spec, stream, monitor)?,
+        Engine::Smc => engine_smc::infer(prepared, spec, stream, monitor)?,
+        Engine::Nuts => engine_nuts::infer(prepared, spec, stream, monitor)?,
+    };
+    for posterior in &mut out {
+        posterior.advise(prepared);
+    }
+    Ok(out)
+}
+
+/// `1 / sum_s w_s^2 / alpha_s` of normalised log-weights.
+pub fn agreement(log_weights: &[f64], log_alpha: &[f64]) -> f64 {
+    let terms: Vec<f64> = log_weights.iter().zip(log_alpha).map(|(w, a)| 2.0 * w - a).collect();
+    (-log_sum_exp(&terms)).exp()
+}
+
+/// Share of a marginal near a bound above which the posterior presses against it: five times a uniform's share.
+const NEAR: f64 = 0.02;
+
+impl IPosterior {
+    fn advise(&mut self, prepared: &Prepared) {
+        for (d, (name, marginal)) in prepared.prior.iter().enumerate().take(prepared.likelihoods.n_unknowns()) {
+            let (lower, upper) = marginal.support();
+            if !(lower.is_finite() && upper.is_finite()) || self.draws.is_empty() {
+                continue;
+            }
+            let reach = NEAR * (upper - lower);
+            let share = |inside: &dyn Fn(f64) -> bool| {
+                self.draws.iter().filter(|x| inside(x[d])).count() as f64 / self.draws.len() as f64
+            };
+            for (bound, share) in [(lower, share(&|x| x < lower + reach)), (upper, share(&|x| x > upper - reach))] {
+                if share > 5.0 * NEAR {
+                    self.warnings.push(format!(
+                        "{}: {:.0} % of the posterior of {name} lies within 2 % of the bound {bound}; the answer is cut off by the \
+                         range, widen it and simulate there",
+                        self.method,
+                        100.0 * share
+                    ));
+                }
+            }
+        }
+        if let (Some(effective), "e-lik") = (self.diagnostics.effective_t_draws, self.method.as_str())
+            && effective < 20.0
+            && prepared.draws.n_draws() > 1
+        {
+            self.warnings.push(format!(
+                "e-lik rests on the equivalent of {effective:.1} of {} T-draws: raise train.draws, and distrust its tails",
+                prepared.draws.n_draws()
+            ));
+        }
+        if prepared.censored > 0 {
+            self.warnings.push(format!(
+                "{} zeros were taken as values below 1/2, since they have no logarithm (zeros = \"error\" refuses them)",
+                prepared.censored
+            ));
+        }
+    }
+}
+
+/// `n` equally weighted draws out of units with weights, by systematic selection; with the unit of each.
+fn thin(units: &[(f64, Vec<Vec<Vec<f64>>>)], n: usize, stream: Stream) -> (Vec<Vec<f64>>, Vec<usize>) {
+    let mut rng = stream.rng();
+    let flat: Vec<Vec<&Vec<f64>>> = units.iter().map(|(_, r)| r.iter().flatten().collect()).collect();
+    let total: f64 = units.iter().map(|u| u.0).sum();
+    let offset = rng.random::<f64>();
+    let (mut sum, mut u) = (units[0].0, 0);
+    let mut out = (Vec::with_capacity(n), Vec::with_capacity(n));
+    for k in 0..n {
+        let target = total * (k as f64 + offset) / n as f64;
+        while sum < target && u + 1 < units.len() {
+            u += 1;
+            sum += units[u].0;
+        }
+        let pick = (rng.random::<f64>() * flat[u].len() as f64) as usize;
+        out.0.push(flat[u][pick.min(flat[u].len() - 1)].clone());
+        out.1.push(u);
+    }
+    out
+}
+
+/// Whether a method is sampled draw by draw.
+fn per_draw(propagation: &dyn Propagation) -> bool {
+    propagation.targets() == Targets::PerDraw
+}

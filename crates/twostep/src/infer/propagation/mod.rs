@@ -1,0 +1,75 @@
+//! The four ways `u` to carry the T-posterior into the I-step; one file each.
+
+mod e_lik;
+mod e_log_lik;
+mod e_post;
+mod point;
+
+pub use point::PointEstimate;
+
+use crate::draws::Draws;
+
+/// Which densities a method samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Targets {
+    /// One density, pooled over all T-draws.
+    Pooled,
+    /// One density per T-draw, mixed afterwards.
+    PerDraw,
+}
+
+/// A propagation method.
+pub trait Propagation: Sync {
+    /// The T-draws it works with.
+    fn reduce(&self, draws: &Draws) -> Draws {
+        draws.clone()
+    }
+
+    /// Which densities to sample.
+    fn targets(&self) -> Targets;
+
+    /// The pooled log-likelihood of `l_s`; replaces `l` by its derivative by each `l_s`.
+    fn pool(&self, log_alpha: &[f64], l: &mut [f64]) -> f64;
+
+    /// Log-weights of the posteriors `p_s = p(y | omega, theta_s) p(omega) / Z_s` whose mixture the I-posterior is, given
+    /// the evidences `Z_s`; `None` where it is no such mixture.
+    fn mix(&self, log_alpha: &[f64], log_evidence: &[f64]) -> Option<Vec<f64>>;
+}
+
+/// The methods of the paper, by their names in the study file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// The T-posterior reduced to one point.
+    Point,
+    /// Mean of the I-posteriors.
+    EPost,
+    /// Mean of the likelihoods.
+    ELik,
+    /// Mean of the log-likelihoods.
+    ELogLik,
+}
+
+impl Method {
+    /// All, in the order in which tables show them.
+    pub const ALL: [Self; 4] = [Self::ELik, Self::EPost, Self::Point, Self::ELogLik];
+
+    /// Name in the study file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Point => "point",
+            Self::EPost => "e-post",
+            Self::ELik => "e-lik",
+            Self::ELogLik => "e-log-lik",
+        }
+    }
+
+    /// The method; `estimate` is what Point takes for the T-posterior.
+    pub fn propagation(self, estimate: PointEstimate) -> Box<dyn Propagation> {
+        match self {
+            Self::Point => Box::new(point::Point(estimate)),
+            Self::EPost => Box::new(e_post::EPost),
+            Self::ELik => Box::new(e_lik::ELik),
+            Self::ELogLik => Box::new(e_log_lik::ELogLik),
+        }
+    }
+}

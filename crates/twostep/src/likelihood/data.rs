@@ -1,0 +1,243 @@
+//! Measurements of one output reduced to what the I-likelihood needs: replicates to mean and scatter, groups to classes.
+
+use super::{Likelihood, Observed, Sd, Scored};
+use crate::error::Result;
+use crate::matrix::Matrix;
+use crate::special::{inverse_mills, log_normal_cdf};
+
+/// How the approximation error enters measurements that share their inputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Error {
+    /// One error per distinct input, shared by its replicates.
+    #[default]
+    Shared,
+    /// A new error for every measurement (the paper's).
+    Independent,
+}
+
+/// Groups with the same number of replicates and the same sd: their normal log-likelihood depends on the surrogate only
+/// through `R = sum_g (mean_g - eta_g)^2`, as `A + B R`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Class {
+    /// Replicates per group.
+    pub n: f64,
+    /// Number of groups.
+    pub groups: f64,
+    /// Sum over groups of the squared deviations from the group mean.
+    pub scatter: f64,
+    /// Known sd, or `None` for the unknown sigma_I.
+    pub sd: Option<f64>,
+}
+
+/// `log p = a + b R` of a class, with derivatives by the sd.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ClassTerms {
+    pub(crate) a: f64,
+    pub(crate) b: f64,
+    pub(crate) a_by_sd: f64,
+    pub(crate) b_by_sd: f64,
+}
+
+impl Class {
+    /// The two coefficients for measurement sd `s` and approximation error `sigma_a`.
+    ///
+    /// Shared: `v = sigma_a^2 + s^2/n` is the variance of a group's mean, and the scatter within groups informs `s` alone.
+    /// Independent: `v = s^2 + sigma_a^2` is the variance of every measurement.
+    pub(crate) fn terms(&self, s: f64, sigma_a: f64, error: Error) -> ClassTerms {
+        let Self { n, groups, scatter, .. } = *self;
+        let log_two_pi = (2.0 * std::f64::consts::PI).ln();
+        match error {
+            Error::Shared => {
+                let v = sigma_a * sigma_a + s * s / n;
+                // With one replicate there is no scatter; 0 * log(0) must not spoil s = 0, which is legitimate then.
+                let (within, within_by_sd) = if n > 1.0 {
+                    (
+                        groups * (n - 1.0) * 2.0 * s.ln() + scatter / (s * s),
+                        groups * (n - 1.0) * 2.0 / s - 2.0 * scatter / (s * s * s),
+                    )
+                } else {
+                    (0.0, 0.0)
+                };
+                ClassTerms {
+                    a: -0.5 * (groups * (n * log_two_pi + n.ln() + v.ln()) + within),
+                    b: -0.5 / v,
+                    a_by_sd: -0.5 * (groups * 2.0 * s / (n * v) + within_by_sd),
+                    b_by_sd: s / (n * v * v),
+                }
+            }
+            Error::Independent => {
+                let v = s * s + sigma_a * sigma_a;
+                ClassTerms {
+                    a: -0.5 * (groups * n * (log_two_pi + v.ln()) + scatter / v),
+                    b: -0.5 * n / v,
+                    a_by_sd: -groups * n * s / v + s * scatter / (v * v),
+                    b_by_sd: n * s / (v * v),
+                }
+            }
+        }
+    }
+}
+
+/// Measurements with the same inputs (and, where the error is independent, the same sd).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Index of its class.
+    pub class: usize,
+    /// Mean of its values, on the family's scale.
+    pub mean: f64,
+    /// Index of its row in [`Reduced::points`].
+    pub point: usize,
+}
+
+/// What a row that does not reduce says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowKind {
+    /// A value with a density of its own.
+    Value,
+    /// Only an upper bound.
+    Below,
+}
+
+/// A measurement whose log-likelihood is evaluated by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Value or bound, on the family's scale.
+    pub z: f64,
+    /// Known sd, or `None` for sigma_I.
+    pub sd: Option<f64>,
+    /// Value or bound.
+    pub kind: RowKind,
+    /// Index of its row in [`Reduced::points`].
+    pub point: usize,
+}
+
+impl Row {
+    /// Log-likelihood at location `mu` and total sd.
+    pub(crate) fn score(&self, family: &dyn Likelihood, mu: f64, sd: f64) -> Scored {
+        match self.kind {
+            RowKind::Value => family.score(self.z, mu, sd),
+            RowKind::Below => {
+                let z = (self.z - mu) / sd;
+                let slope = inverse_mills(z);
+                Scored { log_lik: log_normal_cdf(z), by_mu: -slope / sd, by_sd: -slope * z / sd }
+            }
+        }
+    }
+}
+
+/// One output's measurements, reduced.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reduced {
+    /// Terms of the log-likelihood that depend on nothing.
+    pub constant: f64,
+    /// Classes of groups.
+    pub classes: Vec<Class>,
+    /// Groups, class after class.
+    pub groups: Vec<Group>,
+    /// Measurements that do not reduce.
+    pub rows: Vec<Row>,
+    /// Distinct known inputs (conditions and coordinates), one row each.
+    pub points: Matrix,
+    /// Number of measurements.
+    pub n: usize,
+    /// Zeros that were taken as left-censored.
+    pub censored: usize,
+}
+
+impl Reduced {
+    /// Reduces measurements `y` at known inputs `known` (one row each). `sds` gives each measurement's sd where it is a
+    /// column. `gaussian_reduces` is false where the surrogate's scale is not the family's: then nothing is quadratic.
+    ///
+    /// # Errors
+    /// Number of the measurement and why the family cannot produce it.
+    pub fn new(
+        family: &dyn Likelihood,
+        sd: &Sd,
+        sds: Option<&[f64]>,
+        y: &[f64],
+        known: &Matrix,
+        error: Error,
+        gaussian_reduces: bool,
+    ) -> Result<Self, (usize, String)> {
+        let mut out = Self { n: y.len(), ..Self::default() };
+        let mut point_rows: Vec<usize> = Vec::new();
+        // (point, members); a group is what shares one approximation error.
+        let mut pending: Vec<(usize, Vec<(f64, Option<f64>)>)> = Vec::new();
+        for (i, &value) in y.iter().enumerate() {
+            if !value.is_finite() {
+                return Err((i, "is not a finite number".into()));
+            }
+            let sd_i = match sd {
+                Sd::Fixed(s) => Some(*s),
+                Sd::Prior(_) => None,
+                Sd::Column => Some(sds.map_or(f64::NAN, |s| s[i])),
+            };
+            let point = match point_rows.iter().position(|&row| known.row(row) == known.row(i)) {
+                Some(point) => point,
+                None => {
+                    point_rows.push(i);
+                    point_rows.len() - 1
+                }
+            };
+            let (observed, log_jacobian) = family.observe(value).map_err(|why| (i, why))?;
+            out.constant += log_jacobian;
+            match observed {
+                Observed::Gaussian(z) if gaussian_reduces => {
+                    let same = |(p, members): &&mut (usize, Vec<(f64, Option<f64>)>)| {
+                        *p == point && (error == Error::Shared || members[0].1 == sd_i)
+                    };
+                    match pending.iter_mut().find(same) {
+                        Some((_, members)) => members.push((z, sd_i)),
+                        None => pending.push((point, vec![(z, sd_i)])),
+                    }
+                }
+                Observed::Gaussian(z) | Observed::Direct(z) => {
+                    out.rows.push(Row { z, sd: sd_i, kind: RowKind::Value, point });
+                }
+                Observed::Below(z) => {
+                    out.censored += 1;
+                    out.rows.push(Row { z, sd: sd_i, kind: RowKind::Below, point });
+                }
+            }
+        }
+        out.points = known.select_rows(&point_rows);
+        for (point, members) in pending {
+            out.push_group(point, &members);
+        }
+        out.groups.sort_by_key(|group| group.class);
+        Ok(out)
+    }
+
+    fn push_group(&mut self, point: usize, members: &[(f64, Option<f64>)]) {
+        let equal_sd = members.iter().all(|m| m.1 == members[0].1);
+        let (n, mean, scatter, sd) = if equal_sd {
+            let n = members.len() as f64;
+            let mean = members.iter().map(|m| m.0).sum::<f64>() / n;
+            (n, mean, members.iter().map(|m| (m.0 - mean).powi(2)).sum(), members[0].1)
+        } else {
+            // Unequal known sds: the precision-weighted mean is one measurement with precision Lambda = sum s_i^-2;
+            // what remains of the density does not depend on the surrogate.
+            let precision = |s: Option<f64>| s.map_or(f64::NAN, |s| 1.0 / (s * s));
+            let lambda: f64 = members.iter().map(|m| precision(m.1)).sum();
+            let mean = members.iter().map(|m| precision(m.1) * m.0).sum::<f64>() / lambda;
+            let rest: f64 = members
+                .iter()
+                .map(|m| precision(m.1) * (m.0 - mean).powi(2) - precision(m.1).ln())
+                .sum::<f64>()
+                + (members.len() - 1) as f64 * (2.0 * std::f64::consts::PI).ln()
+                + lambda.ln();
+            self.constant -= 0.5 * rest;
+            (1.0, mean, 0.0, Some(lambda.sqrt().recip()))
+        };
+        let class = match self.classes.iter().position(|c| c.n == n && c.sd == sd) {
+            Some(class) => class,
+            None => {
+                self.classes.push(Class { n, groups: 0.0, scatter: 0.0, sd });
+                self.classes.len() - 1
+            }
+        };
+        self.classes[class].groups += 1.0;
+        self.classes[class].scatter += scatter;
+        self.groups.push(Group { class, mean, point });
+    }
+}

@@ -1,0 +1,29 @@
+//! Normal noise: `y ~ N(eta, sd^2)`.
+
+use super::{Likelihood, Observed, Scored};
+
+pub(super) struct Normal;
+
+impl Likelihood for Normal {
+    fn name(&self) -> &'static str {
+        "normal"
+    }
+
+    fn observe(&self, y: f64) -> Result<(Observed, f64), String> {
+        Ok((Observed::Gaussian(y), 0.0))
+    }
+
+    fn score(&self, z: f64, mu: f64, sd: f64) -> Scored {
+        gaussian(z, mu, sd)
+    }
+}
+
+/// `log N(z | mu, sd^2)` with derivatives.
+pub(super) fn gaussian(z: f64, mu: f64, sd: f64) -> Scored {
+    let r = (z - mu) / sd;
+    Scored {
+        log_lik: -0.5 * (r * r + (2.0 * std::f64::consts::PI).ln()) - sd.ln(),
+        by_mu: r / sd,
+        by_sd: (r * r - 1.0) / sd,
+    }
+}

@@ -1,0 +1,157 @@
+//! Row-major matrices whose contiguous axis is the draws, and the few products the kernels need.
+
+use faer::linalg::matmul::matmul;
+use faer::{Accum, MatMut, MatRef, Par};
+
+/// A dense matrix, row after row. Where draws are involved they are the columns, so a row is contiguous over draws.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Matrix {
+    rows: usize,
+    cols: usize,
+    data: Vec<f64>,
+}
+
+impl Matrix {
+    /// All zeros.
+    pub fn zeros(rows: usize, cols: usize) -> Self {
+        Self { rows, cols, data: vec![0.0; rows * cols] }
+    }
+
+    /// From values given row after row.
+    ///
+    /// # Panics
+    /// If `data.len() != rows * cols`.
+    pub fn from_rows(rows: usize, cols: usize, data: Vec<f64>) -> Self {
+        assert_eq!(data.len(), rows * cols, "a {rows} x {cols} matrix needs {} values", rows * cols);
+        Self { rows, cols, data }
+    }
+
+    /// `f(row, column)` everywhere.
+    pub fn from_fn(rows: usize, cols: usize, mut f: impl FnMut(usize, usize) -> f64) -> Self {
+        let mut out = Self::zeros(rows, cols);
+        for i in 0..rows {
+            for (j, value) in out.row_mut(i).iter_mut().enumerate() {
+                *value = f(i, j);
+            }
+        }
+        out
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Row `i`.
+    pub fn row(&self, i: usize) -> &[f64] {
+        &self.data[i * self.cols..(i + 1) * self.cols]
+    }
+
+    /// Row `i`, to be changed.
+    pub fn row_mut(&mut self, i: usize) -> &mut [f64] {
+        &mut self.data[i * self.cols..(i + 1) * self.cols]
+    }
+
+    /// Column `j`, copied.
+    pub fn col(&self, j: usize) -> Vec<f64> {
+        (0..self.rows).map(|i| self[(i, j)]).collect()
+    }
+
+    /// All values, row after row.
+    pub fn data(&self) -> &[f64] {
+        &self.data
+    }
+
+    /// All values, to be changed.
+    pub fn data_mut(&mut self) -> &mut [f64] {
+        &mut self.data
+    }
+
+    /// The columns named by `index`, in that order.
+    pub fn select_cols(&self, index: &[usize]) -> Self {
+        Self::from_fn(self.rows, index.len(), |i, j| self[(i, index[j])])
+    }
+
+    /// The rows named by `index`, in that order.
+    pub fn select_rows(&self, index: &[usize]) -> Self {
+        Self::from_fn(index.len(), self.cols, |i, j| self[(index[i], j)])
+    }
+
+    /// The transpose.
+    pub fn transposed(&self) -> Self {
+        Self::from_fn(self.cols, self.rows, |i, j| self[(j, i)])
+    }
+
+    /// Takes another shape, keeping the allocation where it is large enough; the contents are unspecified.
+    pub fn reshape(&mut self, rows: usize, cols: usize) {
+        self.data.resize(rows * cols, 0.0);
+        (self.rows, self.cols) = (rows, cols);
+    }
+
+    pub(crate) fn view(&self) -> MatRef<'_, f64> {
+        MatRef::from_row_major_slice(&self.data, self.rows, self.cols)
+    }
+
+    fn view_mut(&mut self) -> MatMut<'_, f64> {
+        MatMut::from_row_major_slice_mut(&mut self.data, self.rows, self.cols)
+    }
+
+    /// `self = a b`.
+    pub fn set_product(&mut self, a: &Matrix, b: &Matrix) {
+        self.reshape(a.rows, b.cols);
+        matmul(self.view_mut(), Accum::Replace, a.view(), b.view(), 1.0, Par::Seq);
+    }
+
+    /// `self = a b'`.
+    pub fn set_product_transposed(&mut self, a: &Matrix, b: &Matrix) {
+        self.reshape(a.rows, b.rows);
+        matmul(self.view_mut(), Accum::Replace, a.view(), b.view().transpose(), 1.0, Par::Seq);
+    }
+
+    /// `self += a' b`.
+    pub fn add_transposed_product(&mut self, a: &Matrix, b: &Matrix) {
+        matmul(self.view_mut(), Accum::Add, a.view().transpose(), b.view(), 1.0, Par::Seq);
+    }
+}
+
+impl std::ops::Index<(usize, usize)> for Matrix {
+    type Output = f64;
+
+    fn index(&self, (i, j): (usize, usize)) -> &f64 {
+        debug_assert!(j < self.cols);
+        &self.data[i * self.cols + j]
+    }
+}
+
+impl std::ops::IndexMut<(usize, usize)> for Matrix {
+    fn index_mut(&mut self, (i, j): (usize, usize)) -> &mut f64 {
+        debug_assert!(j < self.cols);
+        &mut self.data[i * self.cols + j]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_follow_their_formulas() {
+        let a = Matrix::from_fn(3, 2, |i, j| (i * 2 + j) as f64);
+        let b = Matrix::from_fn(2, 4, |i, j| (i as f64) - (j as f64));
+        let naive = Matrix::from_fn(3, 4, |i, j| (0..2).map(|k| a[(i, k)] * b[(k, j)]).sum());
+        let mut out = Matrix::default();
+        // Small integers: products and sums are exact.
+        out.set_product(&a, &b);
+        assert_eq!(out, naive);
+        out.set_product_transposed(&a, &b.transposed());
+        assert_eq!(out, naive);
+        let mut sum = naive.clone();
+        sum.add_transposed_product(&a.transposed(), &b);
+        assert!(sum.data().iter().zip(naive.data()).all(|(s, n)| *s == 2.0 * n));
+    }
+}

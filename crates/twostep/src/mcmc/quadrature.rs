@@ -1,0 +1,832 @@
+//! Adaptive tensor quadrature of many densities at once over one to four parameters, looking everywhere by construction.
+//!
+//! The domain is mapped to the unit cube and cut into cells, each with a tensor Gauss-Legendre rule. A cell is halved while
+//! some component is rough in it, or while a parabola through its log density promises a peak between its nodes; every
+//! component counts, however small its share of a mixture, so that the posterior of each T-draw is resolved.
+
+use crate::error::{Error, Result};
+use crate::kernels;
+use crate::special::{gauss_legendre, log_sum_exp};
+use crate::stream::Stream;
+use rand::{Rng, RngExt};
+use rayon::prelude::*;
+
+/// Nodes per axis of a cell.
+pub const NODES: usize = 5;
+
+/// More axes than this make a tensor rule dearer than sampling.
+pub const MAX_AXES: usize = 4;
+
+/// The range of one parameter and how the unit interval is stretched over it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Axis {
+    /// `x = lower + t (upper - lower)`.
+    Interval {
+        /// Lower end.
+        lower: f64,
+        /// Upper end.
+        upper: f64,
+    },
+    /// `x = lower + scale t / (1 - t)`.
+    Above {
+        /// Lower end.
+        lower: f64,
+        /// Value above the lower end that is reached in the middle.
+        scale: f64,
+    },
+    /// `x = upper - scale (1 - t) / t`.
+    Below {
+        /// Upper end.
+        upper: f64,
+        /// Value below the upper end that is reached in the middle.
+        scale: f64,
+    },
+    /// `x = centre + scale u / (1 - u^2)` with `u = 2t - 1`.
+    Line {
+        /// Centre.
+        centre: f64,
+        /// Scale.
+        scale: f64,
+    },
+}
+
+impl Axis {
+    /// The axis of a parameter with this support, of which `centre` and `scale` are typical values.
+    pub fn new((lower, upper): (f64, f64), centre: f64, scale: f64) -> Self {
+        match (lower.is_finite(), upper.is_finite()) {
+            (true, true) => Self::Interval { lower, upper },
+            (true, false) => Self::Above { lower, scale: (centre - lower).max(scale) },
+            (false, true) => Self::Below { upper, scale: (upper - centre).max(scale) },
+            (false, false) => Self::Line { centre, scale },
+        }
+    }
+
+    /// `x` and `log dx/dt` at `t` in (0, 1).
+    pub fn at(&self, t: f64) -> (f64, f64) {
+        match *self {
+            Self::Interval { lower, upper } => (lower + t * (upper - lower), (upper - lower).ln()),
+            Self::Above { lower, scale } => (lower + scale * t / (1.0 - t), scale.ln() - 2.0 * (1.0 - t).ln()),
+            Self::Below { upper, scale } => (upper - scale * (1.0 - t) / t, scale.ln() - 2.0 * t.ln()),
+            Self::Line { centre, scale } => {
+                let u = 2.0 * t - 1.0;
+                let gap = 4.0 * t * (1.0 - t);
+                (centre + scale * u / gap, (2.0 * scale * (1.0 + u * u)).ln() - 2.0 * gap.ln())
+            }
+        }
+    }
+}
+
+/// Several log densities over the same parameters.
+pub trait Components: Sync {
+    /// Buffers of one thread.
+    type Work: Send;
+
+    /// One axis per parameter.
+    fn axes(&self) -> &[Axis];
+
+    /// Number K of components.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Share of each component in the mixtures that matter: how much its error counts.
+    fn importance(&self, log_evidence: &[f64]) -> Vec<f64>;
+
+    /// Fresh buffers.
+    fn work(&self) -> Self::Work;
+
+    /// `out[node * K + k] = log p_k` up to the component's own constant (its evidence), at every point of the tensor product
+    /// of `nodes`; the last axis runs fastest.
+    fn evaluate(&self, nodes: &[[f64; NODES]], work: &mut Self::Work, out: &mut [f64]);
+}
+
+/// When to stop refining.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Bound on the summed roughness of all cells, relative to the total mass.
+    pub tolerance: f64,
+    /// Bound on cells times components, which bounds the memory (8 bytes each).
+    pub max_values: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { tolerance: 1e-3, max_values: 1 << 27 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Cell {
+    lower: [f64; MAX_AXES],
+    width: [f64; MAX_AXES],
+}
+
+impl Cell {
+    fn halves(&self, axis: usize) -> [Cell; 2] {
+        let mut first = *self;
+        first.width[axis] *= 0.5;
+        let mut second = first;
+        second.lower[axis] += first.width[axis];
+        [first, second]
+    }
+}
+
+struct Leaf {
+    cell: Cell,
+    log_integral: Vec<f64>,
+    /// Roughness along each axis, relative to the cell's mass.
+    rough: [f64; MAX_AXES],
+    /// Log share of some component that may hide between the nodes, and the axis to look along.
+    hidden: (f64, usize),
+}
+
+/// The Gauss-Legendre rule of a cell and its Legendre modes.
+struct Rule {
+    nodes: [f64; NODES],
+    weights: [f64; NODES],
+    /// `modes[m][j]`: coefficient of `P_m` is `sum_j modes[m][j] f_j`.
+    modes: [[f64; NODES]; NODES],
+    /// Weights of the embedded rule on every other node, exact to degree 3: its gap to the full rule measures the error.
+    embedded: [f64; NODES],
+}
+
+impl Rule {
+    fn new() -> Self {
+        let (x, w) = gauss_legendre(NODES);
+        let (mut nodes, mut weights, mut modes) = ([0.0; NODES], [0.0; NODES], [[0.0; NODES]; NODES]);
+        for j in 0..NODES {
+            nodes[j] = x[j];
+            weights[j] = 0.5 * w[j];
+            let (mut p0, mut p1) = (1.0, x[j]);
+            for (m, row) in modes.iter_mut().enumerate() {
+                row[j] = (2 * m + 1) as f64 * weights[j] * p0;
+                let k = (m + 1) as f64;
+                (p0, p1) = (p1, ((2.0 * k + 1.0) * x[j] * p1 - k * p0) / (k + 1.0));
+            }
+        }
+        // Nodes -a, 0, a integrate degree 3 with weight 1/(3 a^2) (of the mean) for the outer two together.
+        let outer = 1.0 / (6.0 * nodes[NODES - 1] * nodes[NODES - 1]);
+        let mut embedded = [0.0; NODES];
+        (embedded[0], embedded[NODES / 2], embedded[NODES - 1]) = (outer, 1.0 - 2.0 * outer, outer);
+        Self { nodes, weights, modes, embedded }
+    }
+
+    fn modal(&self, values: &[f64; NODES]) -> [f64; NODES] {
+        std::array::from_fn(|m| (0..NODES).map(|j| self.modes[m][j] * values[j]).sum())
+    }
+}
+
+/// `int_{-1}^{x} sum_m a_m P_m`, as a share of the interval's length 2.
+fn partial_integral(modal: &[f64; NODES], x: f64) -> f64 {
+    // int P_m = (P_{m+1} - P_{m-1}) / (2m + 1), and int P_0 = x + 1.
+    let (mut below, mut here) = (1.0, x);
+    let mut sum = modal[0] * (x + 1.0);
+    for (m, a) in modal.iter().enumerate().skip(1) {
+        let k = m as f64;
+        let above = ((2.0 * k + 1.0) * x * here - k * below) / (k + 1.0);
+        sum += a * (above - below) / (2.0 * k + 1.0);
+        (below, here) = (here, above);
+    }
+    0.5 * sum
+}
+
+fn polynomial(modal: &[f64; NODES], x: f64) -> f64 {
+    let (mut below, mut here) = (1.0, x);
+    let mut sum = modal[0];
+    for (m, a) in modal.iter().enumerate().skip(1) {
+        sum += a * here;
+        let k = m as f64;
+        (below, here) = (here, ((2.0 * k + 1.0) * x * here - k * below) / (k + 1.0));
+    }
+    sum
+}
+
+/// The cells after refinement, with the evidence of every component.
+pub struct Refined<'a, C: Components> {
+    components: &'a C,
+    cells: Vec<Cell>,
+    /// `log int p_k`.
+    pub log_evidence: Vec<f64>,
+    /// Whether the tolerance was met within the allowed memory.
+    pub converged: bool,
+    /// Points at which all components were evaluated.
+    pub evaluations: usize,
+}
+
+struct Evaluator<'a, C: Components> {
+    components: &'a C,
+    rule: Rule,
+    n_nodes: usize,
+}
+
+struct Buffers<W> {
+    work: W,
+    values: Vec<f64>,
+    max: Vec<f64>,
+    best: Vec<usize>,
+    sums: Vec<f64>,
+}
+
+impl<'a, C: Components> Evaluator<'a, C> {
+    fn new(components: &'a C) -> Self {
+        Self { components, rule: Rule::new(), n_nodes: NODES.pow(components.axes().len() as u32) }
+    }
+
+    fn buffers(&self) -> Buffers<C::Work> {
+        let k = self.components.len();
+        Buffers {
+            work: self.components.work(),
+            values: vec![0.0; self.n_nodes * k],
+            max: vec![0.0; k],
+            best: vec![0; k],
+            sums: vec![0.0; k],
+        }
+    }
+
+    /// Fills `buffers.values` with the log densities in the unit cube (log Jacobian added); returns the log volume.
+    fn fill(&self, cell: &Cell, buffers: &mut Buffers<C::Work>) -> f64 {
+        let axes = self.components.axes();
+        let mut nodes = [[0.0; NODES]; MAX_AXES];
+        let mut log_jacobian = [[0.0; NODES]; MAX_AXES];
+        let mut log_volume = 0.0;
+        for (d, axis) in axes.iter().enumerate() {
+            for j in 0..NODES {
+                let t = cell.lower[d] + cell.width[d] * 0.5 * (self.rule.nodes[j] + 1.0);
+                (nodes[d][j], log_jacobian[d][j]) = axis.at(t);
+            }
+            log_volume += cell.width[d].ln();
+        }
+        self.components.evaluate(&nodes[..axes.len()], &mut buffers.work, &mut buffers.values);
+        let k = self.components.len();
+        for node in 0..self.n_nodes {
+            let shift: f64 = (0..axes.len()).map(|d| log_jacobian[d][digit(node, d, axes.len())]).sum();
+            if shift != 0.0 {
+                buffers.values[node * k..(node + 1) * k].iter_mut().for_each(|l| *l += shift);
+            }
+        }
+        log_volume
+    }
+
+    fn leaf(&self, cell: Cell, log_evidence: &[f64], importance: &[f64], buffers: &mut Buffers<C::Work>) -> Leaf {
+        let log_volume = self.fill(&cell, buffers);
+        let (k, dim) = (self.components.len(), self.components.axes().len());
+        let Buffers { values, max, best, sums, .. } = buffers;
+        max.fill(f64::NEG_INFINITY);
+        for node in 0..self.n_nodes {
+            for (c, &l) in values[node * k..(node + 1) * k].iter().enumerate() {
+                if l > max[c] {
+                    (max[c], best[c]) = (l, node);
+                }
+            }
+        }
+        let hidden = self.hidden(values, max, best, log_evidence, importance, log_volume);
+        // From here on values are densities relative to the component's largest node.
+        kernels::dispatch(
+            #[inline(always)]
+            || {
+                for row in values.chunks_exact_mut(k) {
+                    for (value, max) in row.iter_mut().zip(max.iter()) {
+                        *value = kernels::exp(*value - if max.is_finite() { *max } else { 0.0 });
+                    }
+                }
+            },
+        );
+        sums.fill(0.0);
+        for node in 0..self.n_nodes {
+            let weight: f64 = (0..dim).map(|d| self.rule.weights[digit(node, d, dim)]).product();
+            for (sum, value) in sums.iter_mut().zip(&values[node * k..(node + 1) * k]) {
+                *sum += weight * value;
+            }
+        }
+        let log_integral: Vec<f64> = sums.iter().zip(max.iter()).map(|(s, m)| m + s.ln() + log_volume).collect();
+        // Weight of a component's density (relative to its largest node) in the error that counts.
+        let shares: Vec<f64> = (0..k)
+            .map(|c| {
+                let log_share = max[c] + log_volume - log_evidence[c];
+                if log_evidence[c].is_finite() && log_share > -40.0 { importance[c] * log_share.min(40.0).exp() } else { 0.0 }
+            })
+            .collect();
+        let mass: f64 = shares.iter().zip(sums.iter()).map(|(w, s)| w * s).sum();
+        let mut rough = [0.0; MAX_AXES];
+        if mass > 0.0 {
+            for (d, rough) in rough.iter_mut().enumerate().take(dim) {
+                *rough = self.roughness(d, values, &shares, sums) / mass;
+            }
+        }
+        Leaf { cell, log_integral, rough, hidden }
+    }
+
+    /// `sum_k share_k sum_lines w |highest two Legendre modes along axis d|`.
+    fn roughness(&self, d: usize, values: &[f64], shares: &[f64], sums: &mut [f64]) -> f64 {
+        let (k, dim) = (shares.len(), self.components.axes().len());
+        let stride = NODES.pow((dim - 1 - d) as u32);
+        let [.., third, fourth] = &self.rule.modes;
+        let mut total = 0.0;
+        let mut line = vec![0.0; k];
+        sums.fill(0.0);
+        for start in (0..self.n_nodes).filter(|&node| digit(node, d, dim) == 0) {
+            let weight: f64 =
+                (0..dim).filter(|&e| e != d).map(|e| self.rule.weights[digit(start, e, dim)]).product();
+            for modes in [third, fourth] {
+                kernels::dispatch(
+                    #[inline(always)]
+                    || {
+                        line.fill(0.0);
+                        for (j, mode) in modes.iter().enumerate() {
+                            let row = &values[(start + j * stride) * k..(start + j * stride + 1) * k];
+                            for (line, value) in line.iter_mut().zip(row) {
+                                *line = mode.mul_add(*value, *line);
+                            }
+                        }
+                        for (sum, line) in sums.iter_mut().zip(&line) {
+                            *sum += weight * line.abs();
+                        }
+                    },
+                );
+            }
+        }
+        for (share, sum) in shares.iter().zip(sums.iter()) {
+            total += share * sum;
+        }
+        total
+    }
+
+    /// The largest log share that a peak between the nodes could hold, by a parabola through the best node along each axis.
+    fn hidden(
+        &self,
+        values: &[f64],
+        max: &[f64],
+        best: &[usize],
+        log_evidence: &[f64],
+        importance: &[f64],
+        log_volume: f64,
+    ) -> (f64, usize) {
+        let (k, dim) = (max.len(), self.components.axes().len());
+        let mut worst = (f64::NEG_INFINITY, 0);
+        for c in 0..k {
+            if !max[c].is_finite() || importance[c] <= 0.0 {
+                continue;
+            }
+            let (mut gain, mut steepest) = (0.0, (0.0, 0));
+            for d in 0..dim {
+                let stride = NODES.pow((dim - 1 - d) as u32);
+                let j = digit(best[c], d, dim);
+                let at = |step: isize| values[(best[c] as isize + step * stride as isize) as usize * k + c];
+                let along = if j == 0 || j == NODES - 1 {
+                    // The peak may lie between the outermost node and the edge: follow the slope that far.
+                    let inward = max[c] - at(if j == 0 { 1 } else { -1 });
+                    let x = &self.rule.nodes;
+                    inward * (1.0 - x[NODES - 1]) / (x[NODES - 1] - x[NODES - 2])
+                } else {
+                    // The vertex of a parabola with its top within half a node of the best one rises at most an eighth of
+                    // the second difference.
+                    (2.0 * max[c] - at(1) - at(-1)) / 8.0
+                };
+                let along = if along.is_finite() { along } else { 0.0 };
+                gain += along;
+                if along > steepest.0 {
+                    steepest = (along, d);
+                }
+            }
+            // A gain below one log unit is resolved: roughness judges it.
+            let log_share = max[c] + gain + log_volume - log_evidence[c] + importance[c].ln();
+            if gain > 1.0 && log_share > worst.0 {
+                worst = (log_share, steepest.1);
+            }
+        }
+        worst
+    }
+}
+
+/// The `d`-th coordinate of a node, the last axis running fastest.
+fn digit(node: usize, d: usize, dim: usize) -> usize {
+    (node / NODES.pow((dim - 1 - d) as u32)) % NODES
+}
+
+/// Refines until every component is resolved; `proceed` is asked between rounds (false stops with [`Error::Interrupted`]).
+///
+/// # Errors
+/// No component has any mass, or there are more than [`MAX_AXES`] axes, or it was interrupted.
+pub fn refine<'a, C: Components>(
+    components: &'a C,
+    settings: &Settings,
+    proceed: &(dyn Fn() -> bool + Sync),
+) -> Result<Refined<'a, C>> {
+    let dim = components.axes().len();
+    if dim == 0 || dim > MAX_AXES {
+        return Err(Error::invalid(
+            "infer.engine",
+            format!("the grid takes 1 to {MAX_AXES} parameters, this study has {dim} (unknowns and unknown sds)"),
+            "use engine = \"smc\"",
+        ));
+    }
+    let evaluator = Evaluator::new(components);
+    let k = components.len();
+    // Enough cells that a peak leaves its slope on some node; the later rounds do the rest.
+    let per_axis = [64, 16, 8, 5][dim - 1];
+    let mut pending: Vec<Cell> = (0..per_axis_pow(per_axis, dim))
+        .map(|index| {
+            let mut cell = Cell { lower: [0.0; MAX_AXES], width: [1.0; MAX_AXES] };
+            for d in 0..dim {
+                cell.width[d] = 1.0 / per_axis as f64;
+                cell.lower[d] = ((index / per_axis_pow(per_axis, d)) % per_axis) as f64 * cell.width[d];
+            }
+            cell
+        })
+        .collect();
+    let mut leaves: Vec<Leaf> = Vec::new();
+    let mut log_evidence = vec![f64::NEG_INFINITY; k];
+    let mut importance = vec![1.0 / k as f64; k];
+    let mut evaluations = 0;
+    let mut converged = false;
+    for round in 0..64 {
+        if !proceed() {
+            return Err(Error::Interrupted);
+        }
+        evaluations += pending.len() * evaluator.n_nodes;
+        let new: Vec<Leaf> = pending
+            .par_iter()
+            .map_init(|| evaluator.buffers(), |buffers, cell| evaluator.leaf(*cell, &log_evidence, &importance, buffers))
+            .collect();
+        leaves.extend(new);
+        let per_leaf: Vec<&[f64]> = leaves.iter().map(|leaf| leaf.log_integral.as_slice()).collect();
+        log_evidence = (0..k)
+            .into_par_iter()
+            .map(|c| log_sum_exp(&per_leaf.iter().map(|row| row[c]).collect::<Vec<_>>()))
+            .collect();
+        importance = components.importance(&log_evidence);
+        let errors: Vec<(f64, usize)> = leaves
+            .par_iter()
+            .map(|leaf| {
+                let share: f64 = (0..k)
+                    .filter(|&c| leaf.log_integral[c] > log_evidence[c] - 40.0)
+                    .map(|c| importance[c] * (leaf.log_integral[c] - log_evidence[c]).exp())
+                    .sum();
+                let worst = (0..dim).fold((0.0, 0), |worst, d| if leaf.rough[d] > worst.0 { (leaf.rough[d], d) } else { worst });
+                (share * worst.0, worst.1)
+            })
+            .collect();
+        let total: f64 = errors.iter().map(|e| e.0).sum();
+        // A component's evidence is not known before the first round: its cells are judged again in the second.
+        let first = round == 0;
+        let full = leaves.len() * k > settings.max_values;
+        // Hidden mass is judged against the tolerance too.
+        let log_hidden = (0.1 * settings.tolerance / k as f64).ln();
+        let seek = |leaf: &Leaf| leaf.hidden.0 > log_hidden;
+        if !first && (full || (total <= settings.tolerance && !leaves.iter().any(seek))) {
+            converged = total <= settings.tolerance && !leaves.iter().any(seek);
+            break;
+        }
+        let threshold = if total <= settings.tolerance { f64::INFINITY } else { settings.tolerance / (2.0 * leaves.len() as f64) };
+        let mut kept = Vec::with_capacity(leaves.len());
+        pending.clear();
+        for (leaf, (error, axis)) in leaves.into_iter().zip(errors) {
+            if first {
+                pending.push(leaf.cell);
+            } else if seek(&leaf) {
+                pending.extend(leaf.cell.halves(leaf.hidden.1));
+            } else if error > threshold {
+                pending.extend(leaf.cell.halves(axis));
+            } else {
+                kept.push(leaf);
+            }
+        }
+        leaves = kept;
+    }
+    if log_evidence.iter().all(|z| *z == f64::NEG_INFINITY) {
+        return Err(Error::failed(
+            "I-step",
+            "the likelihood is zero everywhere in the prior's range",
+            "check the measurements' units and the noise",
+        ));
+    }
+    Ok(Refined { components, cells: leaves.iter().map(|leaf| leaf.cell).collect(), log_evidence, converged, evaluations })
+}
+
+fn per_axis_pow(base: usize, exponent: usize) -> usize {
+    base.pow(exponent as u32)
+}
+
+impl<C: Components> Refined<'_, C> {
+    /// The mixture `sum_k exp(log_weights[k]) p_k / Z_k` for each of several sets of weights.
+    pub fn mixtures(&self, log_weights: &[Vec<f64>]) -> Vec<Grid> {
+        let evaluator = Evaluator::new(self.components);
+        let k = self.components.len();
+        let offsets: Vec<Vec<f64>> = log_weights
+            .iter()
+            .map(|w| {
+                w.iter()
+                    .zip(&self.log_evidence)
+                    .map(|(w, z)| if z.is_finite() { w - z } else { f64::NEG_INFINITY })
+                    .collect()
+            })
+            .collect();
+        let values: Vec<Vec<f64>> = self
+            .cells
+            .par_iter()
+            .map_init(
+                || evaluator.buffers(),
+                |buffers, cell| {
+                    evaluator.fill(cell, buffers);
+                    let mut out = Vec::with_capacity(offsets.len() * evaluator.n_nodes);
+                    for offset in &offsets {
+                        for row in buffers.values.chunks_exact(k) {
+                            out.push(mixture_value(row, offset));
+                        }
+                    }
+                    out
+                },
+            )
+            .collect();
+        (0..log_weights.len())
+            .map(|m| {
+                let range = m * evaluator.n_nodes..(m + 1) * evaluator.n_nodes;
+                let values = values.iter().flat_map(|cell| cell[range.clone()].iter().copied()).collect();
+                Grid::new(self.components.axes().to_vec(), self.cells.clone(), values)
+            })
+            .collect()
+    }
+}
+
+/// `sum_k exp(row_k + offset_k)`.
+fn mixture_value(row: &[f64], offset: &[f64]) -> f64 {
+    kernels::dispatch(
+        #[inline(always)]
+        || {
+            let mut sum = [0.0; 8];
+            let (rows, rest) = row.as_chunks::<8>();
+            let (offsets, rest_offsets) = offset.as_chunks::<8>();
+            for (row, offset) in rows.iter().zip(offsets) {
+                for lane in 0..8 {
+                    sum[lane] += kernels::exp(row[lane] + offset[lane]);
+                }
+            }
+            let tail: f64 = rest.iter().zip(rest_offsets).map(|(r, o)| kernels::exp(r + o)).sum();
+            sum.iter().sum::<f64>() + tail
+        },
+    )
+}
+
+/// A normalised density on cells: moments, marginals, quantiles and draws.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    axes: Vec<Axis>,
+    cells: Vec<Cell>,
+    /// Density in the unit cube at every node of every cell.
+    values: Vec<f64>,
+    masses: Vec<f64>,
+}
+
+/// A piecewise polynomial marginal in the unit interval.
+#[derive(Clone, Debug)]
+struct Piece {
+    lower: f64,
+    width: f64,
+    /// Legendre modes of mass per unit length, times the piece's width.
+    modal: [f64; NODES],
+}
+
+/// One parameter's marginal distribution.
+#[derive(Clone, Debug)]
+pub struct Marginal {
+    axis: Axis,
+    pieces: Vec<Piece>,
+}
+
+impl Grid {
+    fn new(axes: Vec<Axis>, cells: Vec<Cell>, mut values: Vec<f64>) -> Self {
+        let dim = axes.len();
+        let n_nodes = NODES.pow(dim as u32);
+        let rule = Rule::new();
+        let mut masses: Vec<f64> = cells
+            .iter()
+            .zip(values.chunks_exact(n_nodes))
+            .map(|(cell, values)| {
+                let volume: f64 = cell.width[..dim].iter().product();
+                volume * weighted(&rule.weights, values, dim)
+            })
+            .collect();
+        let total: f64 = masses.iter().sum();
+        masses.iter_mut().for_each(|m| *m /= total);
+        values.iter_mut().for_each(|v| *v /= total);
+        Self { axes, cells, values, masses }
+    }
+
+    /// Number of parameters.
+    pub fn dim(&self) -> usize {
+        self.axes.len()
+    }
+
+    /// Number of cells.
+    pub fn n_cells(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Calls `f(x, weight)` at every node; weights sum to one.
+    pub fn for_each_node(&self, mut f: impl FnMut(&[f64], f64)) {
+        let rule = Rule::new();
+        let dim = self.dim();
+        let n_nodes = NODES.pow(dim as u32);
+        let mut x = vec![0.0; dim];
+        for (cell, values) in self.cells.iter().zip(self.values.chunks_exact(n_nodes)) {
+            let volume: f64 = cell.width[..dim].iter().product();
+            for (node, value) in values.iter().enumerate() {
+                let mut weight = volume * value;
+                for d in 0..dim {
+                    let j = digit(node, d, dim);
+                    weight *= rule.weights[j];
+                    x[d] = self.axes[d].at(cell.lower[d] + cell.width[d] * 0.5 * (rule.nodes[j] + 1.0)).0;
+                }
+                f(&x, weight);
+            }
+        }
+    }
+
+    /// Mean and sd of parameter `d`.
+    pub fn moments(&self, d: usize) -> (f64, f64) {
+        let (mut mean, mut square) = (0.0, 0.0);
+        self.for_each_node(|x, w| mean += w * x[d]);
+        self.for_each_node(|x, w| square += w * (x[d] - mean).powi(2));
+        (mean, square.sqrt())
+    }
+
+    /// The marginal of parameter `d`.
+    pub fn marginal(&self, d: usize) -> Marginal {
+        self.marginal_by(d, &Rule::new().weights, NODES)
+    }
+
+    /// The same from the embedded rule and one polynomial degree less: the gap measures the quadrature error.
+    pub fn coarse_marginal(&self, d: usize) -> Marginal {
+        self.marginal_by(d, &Rule::new().embedded, NODES - 1)
+    }
+
+    fn marginal_by(&self, d: usize, weights: &[f64; NODES], modes: usize) -> Marginal {
+        let rule = Rule::new();
+        let dim = self.dim();
+        let n_nodes = NODES.pow(dim as u32);
+        let mut pieces: Vec<Piece> = Vec::new();
+        for (c, (cell, values)) in self.cells.iter().zip(self.values.chunks_exact(n_nodes)).enumerate() {
+            // What cannot move a quantile is left out of every later sum.
+            if self.masses[c] < 1e-12 / self.cells.len() as f64 {
+                continue;
+            }
+            let volume: f64 = cell.width[..dim].iter().product();
+            let mut along = [0.0; NODES];
+            for (node, value) in values.iter().enumerate() {
+                let others: f64 = (0..dim).filter(|&e| e != d).map(|e| weights[digit(node, e, dim)]).product();
+                along[digit(node, d, dim)] += volume * others * value;
+            }
+            let mut modal = rule.modal(&along);
+            modal[modes..].fill(0.0);
+            match pieces.iter_mut().find(|p| p.lower == cell.lower[d] && p.width == cell.width[d]) {
+                Some(piece) => piece.modal.iter_mut().zip(modal).for_each(|(a, b)| *a += b),
+                None => pieces.push(Piece { lower: cell.lower[d], width: cell.width[d], modal }),
+            }
+        }
+        let total: f64 = pieces.iter().map(|p| p.modal[0]).sum();
+        pieces.iter_mut().for_each(|p| p.modal.iter_mut().for_each(|a| *a /= total));
+        Marginal { axis: self.axes[d], pieces }
+    }
+
+    /// `n` independent draws, by inversion within a cell chosen by its mass.
+    pub fn draws(&self, n: usize, stream: Stream) -> Vec<Vec<f64>> {
+        let dim = self.dim();
+        let n_nodes = NODES.pow(dim as u32);
+        let rule = Rule::new();
+        let cumulative: Vec<f64> = self
+            .masses
+            .iter()
+            .scan(0.0, |sum, m| {
+                *sum += m;
+                Some(*sum)
+            })
+            .collect();
+        (0..n)
+            .into_par_iter()
+            .map(|i| {
+                let mut rng = stream.at(i as u64).rng();
+                let c = cumulative.partition_point(|&m| m < rng.random::<f64>()).min(self.cells.len() - 1);
+                let mut values = self.values[c * n_nodes..(c + 1) * n_nodes].to_vec();
+                let cell = &self.cells[c];
+                (0..dim)
+                    .map(|d| {
+                        let u = draw_along(&rule, &mut values, &mut rng);
+                        self.axes[d].at(cell.lower[d] + cell.width[d] * 0.5 * (u + 1.0)).0
+                    })
+                    .collect()
+            })
+            .collect()
+    }
+}
+
+/// Draws the first coordinate in [-1, 1] of a tensor of node values, and reduces the tensor to the others given it.
+fn draw_along(rule: &Rule, values: &mut Vec<f64>, rng: &mut impl Rng) -> f64 {
+    let rest = values.len() / NODES;
+    let dim = rest.ilog(NODES) as usize;
+    let along: [f64; NODES] = std::array::from_fn(|j| weighted(&rule.weights, &values[j * rest..(j + 1) * rest], dim));
+    let modal = rule.modal(&along);
+    let target = rng.random::<f64>() * modal[0];
+    // Monotone but for rounding: the interpolant of a resolved density is positive.
+    let (mut low, mut high) = (-1.0, 1.0);
+    for _ in 0..50 {
+        let middle = 0.5 * (low + high);
+        if partial_integral(&modal, middle) < target { low = middle } else { high = middle }
+    }
+    let u = 0.5 * (low + high);
+    let mut conditional = vec![0.0; rest];
+    for (r, out) in conditional.iter_mut().enumerate() {
+        let line: [f64; NODES] = std::array::from_fn(|j| values[j * rest + r]);
+        *out = polynomial(&rule.modal(&line), u).max(0.0);
+    }
+    // Where the interpolant vanishes at u in every line (rounding in a far tail), keep the unconditional shape.
+    if conditional.iter().all(|v| *v == 0.0) {
+        conditional.fill(1.0);
+    }
+    *values = conditional;
+    u
+}
+
+/// Weighted mean of a tensor of node values.
+fn weighted(weights: &[f64; NODES], values: &[f64], dim: usize) -> f64 {
+    values
+        .iter()
+        .enumerate()
+        .map(|(node, v)| v * (0..dim).map(|d| weights[digit(node, d, dim)]).product::<f64>())
+        .sum()
+}
+
+impl Marginal {
+    /// Probability below the parameter value that `t` in [0, 1] stands for.
+    fn cdf_at(&self, t: f64) -> f64 {
+        self.pieces
+            .iter()
+            .map(|p| {
+                let u = 2.0 * (t - p.lower) / p.width - 1.0;
+                if u >= 1.0 {
+                    p.modal[0]
+                } else if u <= -1.0 {
+                    0.0
+                } else {
+                    partial_integral(&p.modal, u)
+                }
+            })
+            .sum()
+    }
+
+    /// The `probability` quantile.
+    pub fn quantile(&self, probability: f64) -> f64 {
+        self.axis.at(self.quantile_t(probability)).0
+    }
+
+    /// Mean and sd from the pieces, by five-point quadrature of `x` in each.
+    pub fn moments(&self) -> (f64, f64) {
+        let rule = Rule::new();
+        let expect = |f: &dyn Fn(f64) -> f64| -> f64 {
+            self.pieces
+                .iter()
+                .map(|p| {
+                    (0..NODES)
+                        .map(|j| {
+                            let t = p.lower + p.width * 0.5 * (rule.nodes[j] + 1.0);
+                            rule.weights[j] * polynomial(&p.modal, rule.nodes[j]) * f(self.axis.at(t).0)
+                        })
+                        .sum::<f64>()
+                })
+                .sum()
+        };
+        let mean = expect(&|x| x);
+        (mean, expect(&|x| (x - mean).powi(2)).max(0.0).sqrt())
+    }
+
+    /// Density per unit of the parameter at `n` equally spaced values between two values.
+    pub fn density(&self, n: usize) -> Vec<(f64, f64)> {
+        let (low, high) = (self.quantile_t(5e-5), self.quantile_t(1.0 - 5e-5));
+        let mut pieces: Vec<&Piece> = self.pieces.iter().collect();
+        pieces.sort_by(|a, b| a.lower.total_cmp(&b.lower));
+        (0..n)
+            .map(|i| {
+                let t = low + (high - low) * (i as f64 + 0.5) / n as f64;
+                let density: f64 = pieces
+                    .iter()
+                    .take_while(|p| p.lower <= t)
+                    .filter(|p| t < p.lower + p.width)
+                    .map(|p| polynomial(&p.modal, 2.0 * (t - p.lower) / p.width - 1.0) / p.width)
+                    .sum();
+                let (x, log_jacobian) = self.axis.at(t);
+                (x, (density / log_jacobian.exp()).max(0.0))
+            })
+            .collect()
+    }
+
+    fn quantile_t(&self, probability: f64) -> f64 {
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..60 {
+            let middle = 0.5 * (low + high);
+            if self.cdf_at(middle) < probability { low = middle } else { high = middle }
+        }
+        0.5 * (low + high)
+    }
+}

@@ -1,0 +1,357 @@
+//! Tempered sequential Monte Carlo: particles go from the prior to the posterior, visiting every mode the prior covers, and
+//! leave the evidence behind.
+
+use super::Bayes;
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+use rand::rngs::ChaCha8Rng;
+use rand::{Rng, RngExt};
+use rand_distr::StandardNormal;
+
+/// How hard to try.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Particles of one run.
+    pub particles: usize,
+    /// Sweeps of Hamiltonian moves over all particles at each temperature (twice as many at the last).
+    pub sweeps: usize,
+    /// Most leapfrog steps of a move.
+    pub max_leapfrogs: usize,
+    /// Effective share of particles that a step in temperature may leave.
+    pub keep: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { particles: 256, sweeps: 4, max_leapfrogs: 4, keep: 0.6 }
+    }
+}
+
+/// Particles at temperature one, equally weighted, and the evidence.
+#[derive(Clone, Debug)]
+pub struct Population {
+    /// Particles x dimension, on the real line.
+    pub draws: Vec<Vec<f64>>,
+    /// Estimate of `log int p(y | z) p(z) dz`.
+    pub log_evidence: f64,
+    /// Number of temperatures.
+    pub temperatures: usize,
+    /// Share of accepted moves at the last temperature.
+    pub acceptance: f64,
+    /// Gradients evaluated.
+    pub gradients: usize,
+}
+
+struct Particle {
+    z: Vec<f64>,
+    log_prior: f64,
+    log_likelihood: f64,
+    prior_gradient: Vec<f64>,
+    likelihood_gradient: Vec<f64>,
+}
+
+impl Particle {
+    fn new(dim: usize) -> Self {
+        Self {
+            z: vec![0.0; dim],
+            log_prior: 0.0,
+            log_likelihood: 0.0,
+            prior_gradient: vec![0.0; dim],
+            likelihood_gradient: vec![0.0; dim],
+        }
+    }
+
+    fn evaluate(&mut self, target: &mut impl Bayes) {
+        (self.log_prior, self.log_likelihood) =
+            target.parts(&self.z, &mut self.prior_gradient, &mut self.likelihood_gradient);
+        if self.log_likelihood.is_nan() {
+            self.log_likelihood = f64::NEG_INFINITY;
+        }
+    }
+
+    fn log_density(&self, temperature: f64) -> f64 {
+        // 0 * -inf is NaN, but a point that the data exclude stays excluded at every positive temperature.
+        if temperature == 0.0 { self.log_prior } else { self.log_prior + temperature * self.log_likelihood }
+    }
+
+    fn copy_from(&mut self, other: &Self) {
+        self.z.copy_from_slice(&other.z);
+        self.prior_gradient.copy_from_slice(&other.prior_gradient);
+        self.likelihood_gradient.copy_from_slice(&other.likelihood_gradient);
+        (self.log_prior, self.log_likelihood) = (other.log_prior, other.log_likelihood);
+    }
+}
+
+/// One run from the prior to the posterior. Independent runs that agree are the check on it.
+///
+/// # Errors
+/// The likelihood is zero at every particle drawn from the prior.
+pub fn sample(target: &mut impl Bayes, settings: &Settings, stream: Stream) -> Result<Population> {
+    let dim = target.dim();
+    let n = settings.particles;
+    let mut rng = stream.rng();
+    let mut particles: Vec<Particle> = (0..n)
+        .map(|_| {
+            let mut particle = Particle::new(dim);
+            target.sample_prior(&mut rng, &mut particle.z);
+            particle.evaluate(target);
+            particle
+        })
+        .collect();
+    let mut gradients = n;
+    if particles.iter().all(|p| p.log_likelihood == f64::NEG_INFINITY) {
+        return Err(Error::failed(
+            "I-step",
+            format!("the likelihood is zero at all {n} points drawn from the prior"),
+            "check the measurements' units and the noise, or narrow the prior",
+        ));
+    }
+    let mut temperature = 0.0;
+    let mut log_evidence = 0.0;
+    let mut temperatures = 0;
+    let mut mover = Mover::new(dim);
+    let mut acceptance = 0.0;
+    while temperature < 1.0 {
+        let next = next_temperature(&particles, temperature, settings.keep * n as f64);
+        let (weights, log_mean) = weights(&particles, next - temperature);
+        log_evidence += log_mean;
+        mover.fit(&particles, &weights);
+        particles = resample(&particles, &weights, &mut rng);
+        temperature = next;
+        temperatures += 1;
+        let sweeps = if temperature == 1.0 { 2 * settings.sweeps } else { settings.sweeps };
+        for _ in 0..sweeps {
+            let (accepted, steps) =
+                mover.sweep(&mut particles, temperature, settings.max_leapfrogs, target, &mut rng);
+            acceptance = accepted;
+            gradients += steps;
+        }
+    }
+    let draws = particles.into_iter().map(|p| p.z).collect();
+    Ok(Population { draws, log_evidence, temperatures, acceptance, gradients })
+}
+
+/// Normalised weights of raising the temperature by `step`, and the log of their mean before that.
+fn weights(particles: &[Particle], step: f64) -> (Vec<f64>, f64) {
+    let max = particles.iter().fold(f64::NEG_INFINITY, |m, p| m.max(p.log_likelihood));
+    let raw: Vec<f64> = particles.iter().map(|p| (step * (p.log_likelihood - max)).exp()).collect();
+    let sum: f64 = raw.iter().sum();
+    (raw.iter().map(|w| w / sum).collect(), step * max + (sum / particles.len() as f64).ln())
+}
+
+/// The largest temperature at which the effective number of particles is still `keep`.
+fn next_temperature(particles: &[Particle], now: f64, keep: f64) -> f64 {
+    let effective = |step: f64| 1.0 / weights(particles, step).0.iter().map(|w| w * w).sum::<f64>();
+    if effective(1.0 - now) >= keep {
+        return 1.0;
+    }
+    // In logarithms: likelihoods of far points differ by thousands of log units, so the first steps are tiny.
+    let (mut low, mut high) = (-60.0_f64, (1.0 - now).ln());
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        if effective(middle.exp()) >= keep { low = middle } else { high = middle }
+    }
+    (now + low.exp()).min(1.0)
+}
+
+/// Systematic resampling: each particle is copied `n w` times, rounded up or down.
+fn resample(particles: &[Particle], weights: &[f64], rng: &mut impl Rng) -> Vec<Particle> {
+    let n = particles.len();
+    let offset = rng.random::<f64>();
+    let mut out = Vec::with_capacity(n);
+    let (mut sum, mut i) = (weights[0], 0);
+    for k in 0..n {
+        let u = (k as f64 + offset) / n as f64;
+        while sum < u && i + 1 < n {
+            i += 1;
+            sum += weights[i];
+        }
+        let mut copy = Particle::new(particles[i].z.len());
+        copy.copy_from(&particles[i]);
+        out.push(copy);
+    }
+    out
+}
+
+/// Hamiltonian moves in coordinates whitened by the particles' covariance; the step size follows the acceptance.
+struct Mover {
+    dim: usize,
+    /// Lower Cholesky factor of the covariance, row-major.
+    factor: Vec<f64>,
+    log_step: f64,
+    proposal: Particle,
+    momentum: Vec<f64>,
+    buffer: Vec<f64>,
+}
+
+impl Mover {
+    fn new(dim: usize) -> Self {
+        Self {
+            dim,
+            factor: vec![0.0; dim * dim],
+            log_step: 0.0,
+            proposal: Particle::new(dim),
+            momentum: vec![0.0; dim],
+            buffer: vec![0.0; dim],
+        }
+    }
+
+    fn fit(&mut self, particles: &[Particle], weights: &[f64]) {
+        let d = self.dim;
+        let mean: Vec<f64> =
+            (0..d).map(|i| particles.iter().zip(weights).map(|(p, w)| w * p.z[i]).sum::<f64>()).collect();
+        let mut covariance = vec![0.0; d * d];
+        for (p, w) in particles.iter().zip(weights) {
+            for i in 0..d {
+                for j in 0..=i {
+                    covariance[i * d + j] += w * (p.z[i] - mean[i]) * (p.z[j] - mean[j]);
+                }
+            }
+        }
+        // Correlations are shrunk a little so that few effective particles cannot make the matrix singular.
+        for i in 0..d {
+            for j in 0..i {
+                covariance[i * d + j] *= 0.95;
+            }
+            covariance[i * d + i] += 1e-12;
+        }
+        for i in 0..d {
+            for j in 0..=i {
+                let sum: f64 = (0..j).map(|k| self.factor[i * d + k] * self.factor[j * d + k]).sum();
+                let rest = covariance[i * d + j] - sum;
+                self.factor[i * d + j] =
+                    if i == j { rest.max(1e-12 * covariance[i * d + i]).sqrt() } else { rest / self.factor[j * d + j] };
+            }
+        }
+    }
+
+    /// `momentum += scale * factor' gradient` at the proposal.
+    fn kick(&mut self, scale: f64, temperature: f64) {
+        let d = self.dim;
+        for i in 0..d {
+            self.buffer[i] =
+                self.proposal.prior_gradient[i] + temperature * self.proposal.likelihood_gradient[i];
+        }
+        for j in 0..d {
+            self.momentum[j] += scale * (j..d).map(|i| self.factor[i * d + j] * self.buffer[i]).sum::<f64>();
+        }
+    }
+
+    fn sweep(
+        &mut self,
+        particles: &mut [Particle],
+        temperature: f64,
+        max_leapfrogs: usize,
+        target: &mut impl Bayes,
+        rng: &mut ChaCha8Rng,
+    ) -> (f64, usize) {
+        let d = self.dim;
+        let (mut accepted, mut steps) = (0.0, 0);
+        for particle in particles.iter_mut() {
+            // Modes of very different widths need steps of different sizes; a decade below the adapted one is covered.
+            let step = (self.log_step - std::f64::consts::LN_10 * rng.random::<f64>().powi(2)).exp();
+            let leapfrogs = 1 + (rng.random::<f64>() * max_leapfrogs as f64) as usize;
+            self.momentum.iter_mut().for_each(|p| *p = rng.sample(StandardNormal));
+            let kinetic = |momentum: &[f64]| 0.5 * momentum.iter().map(|p| p * p).sum::<f64>();
+            let before = particle.log_density(temperature) - kinetic(&self.momentum);
+            self.proposal.copy_from(particle);
+            self.kick(0.5 * step, temperature);
+            for leap in 0..leapfrogs {
+                for i in 0..d {
+                    self.proposal.z[i] +=
+                        step * (0..=i).map(|j| self.factor[i * d + j] * self.momentum[j]).sum::<f64>();
+                }
+                self.proposal.evaluate(target);
+                steps += 1;
+                if !self.proposal.log_density(temperature).is_finite() {
+                    break;
+                }
+                self.kick(if leap + 1 == leapfrogs { 0.5 } else { 1.0 } * step, temperature);
+            }
+            let log_ratio = self.proposal.log_density(temperature) - kinetic(&self.momentum) - before;
+            let probability = if log_ratio.is_nan() { 0.0 } else { log_ratio.exp().min(1.0) };
+            accepted += probability;
+            if rng.random::<f64>() < probability {
+                std::mem::swap(particle, &mut self.proposal);
+            }
+        }
+        let rate = accepted / particles.len() as f64;
+        // Halves or doubles at worst; 0.7 is where short Hamiltonian moves travel furthest per gradient.
+        self.log_step = (self.log_step + 2.0 * (rate - 0.7)).clamp(-12.0, 1.0);
+        (rate, steps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Standard normal prior, one normal measurement `y` of `z` with sd `s`: everything is known.
+    struct Conjugate {
+        y: f64,
+        s: f64,
+    }
+
+    impl Bayes for Conjugate {
+        fn dim(&self) -> usize {
+            1
+        }
+
+        fn parts(&mut self, z: &[f64], prior: &mut [f64], likelihood: &mut [f64]) -> (f64, f64) {
+            let log_root_two_pi = 0.5 * (2.0 * std::f64::consts::PI).ln();
+            let r = (self.y - z[0]) / self.s;
+            prior[0] = -z[0];
+            likelihood[0] = r / self.s;
+            (-0.5 * z[0] * z[0] - log_root_two_pi, -0.5 * r * r - self.s.ln() - log_root_two_pi)
+        }
+
+        fn sample_prior(&mut self, rng: &mut ChaCha8Rng, z: &mut [f64]) {
+            z[0] = rng.sample(StandardNormal);
+        }
+    }
+
+    #[test]
+    fn conjugate_posterior_and_evidence() {
+        let (y, s) = (1.5, 0.1);
+        let runs: Vec<Population> = (0..32)
+            .map(|run| {
+                sample(&mut Conjugate { y, s }, &Settings::default(), Stream::root(5).at(run)).expect("samples")
+            })
+            .collect();
+        let variance = 1.0 / (1.0 + 1.0 / (s * s));
+        let log_evidence = -0.5 * (y * y / (1.0 + s * s) + (2.0 * std::f64::consts::PI * (1.0 + s * s)).ln());
+        let per_run = |f: &dyn Fn(&Population) -> f64| -> (f64, f64) {
+            let values: Vec<f64> = runs.iter().map(f).collect();
+            let mean = values.iter().sum::<f64>() / 32.0;
+            let spread = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 31.0;
+            (mean, (spread / 32.0).sqrt())
+        };
+        // Three comparisons at alpha = 1e-4 with 31 degrees of freedom: t = 5.0.
+        let (mean, se) = per_run(&|p| p.draws.iter().map(|z| z[0]).sum::<f64>() / p.draws.len() as f64);
+        assert!((mean - y * variance / (s * s)).abs() < 5.0 * se, "{mean} {se}");
+        let exact_mean = y * variance / (s * s);
+        let (var, se) =
+            per_run(&|p| p.draws.iter().map(|z| (z[0] - exact_mean).powi(2)).sum::<f64>() / p.draws.len() as f64);
+        assert!((var - variance).abs() < 5.0 * se, "{var} {variance} {se}");
+        // exp(log Z) is unbiased.
+        let (ratio, se) = per_run(&|p| (p.log_evidence - log_evidence).exp());
+        assert!((ratio - 1.0).abs() < 5.0 * se, "{ratio} {se}");
+    }
+
+    #[test]
+    fn impossible_data_are_an_error() {
+        struct Never;
+        impl Bayes for Never {
+            fn dim(&self) -> usize {
+                1
+            }
+            fn parts(&mut self, _: &[f64], _: &mut [f64], _: &mut [f64]) -> (f64, f64) {
+                (0.0, f64::NEG_INFINITY)
+            }
+            fn sample_prior(&mut self, rng: &mut ChaCha8Rng, z: &mut [f64]) {
+                z[0] = rng.random();
+            }
+        }
+        assert!(sample(&mut Never, &Settings::default(), Stream::root(1)).is_err());
+    }
+}

@@ -1,0 +1,61 @@
+//! Surrogates `M~(x, c)`: cheap stand-ins for the simulator, evaluated for all T-draws at once.
+
+pub mod conformance;
+mod formula;
+mod pce;
+mod spec;
+
+pub use formula::Formula;
+pub use pce::{Basis, InputScale, Normalisation, PolynomialChaos};
+pub use spec::{SigmaA, SurrogateKind, SurrogateSpec};
+
+use crate::matrix::Matrix;
+use crate::prior::Marginal;
+
+/// A cheap stand-in `M~(x, c)` for the simulator, evaluated for all draws at once.
+///
+/// `x` holds N points in rows, in the natural units of the inputs; `c` holds P coefficients in rows and S draws in
+/// columns. Derivatives are products with a vector, never Jacobians.
+pub trait Surrogate: Send + Sync {
+    /// Names of the P coefficients, for example `c[0,1]` or `alpha`.
+    fn names(&self) -> &[String];
+
+    /// Prior of each coefficient.
+    fn priors(&self) -> &[Marginal];
+
+    /// `eta[i, s] = M~(x_i, c_s)`. Overwrites `eta`, reshaped to N x S.
+    fn predict(&self, x: &Matrix, c: &Matrix, eta: &mut Matrix, scratch: &mut Scratch);
+
+    /// `x_bar[i, d] += sum_s eta_bar[i, s] dM~(x_i, c_s) / dx_id`.
+    fn pull_to_inputs(&self, x: &Matrix, c: &Matrix, eta_bar: &Matrix, x_bar: &mut Matrix, scratch: &mut Scratch);
+
+    /// `c_bar[p, s] += sum_i eta_bar[i, s] dM~(x_i, c_s) / dc_ps`.
+    fn pull_to_coefficients(
+        &self,
+        x: &Matrix,
+        c: &Matrix,
+        eta_bar: &Matrix,
+        c_bar: &mut Matrix,
+        scratch: &mut Scratch,
+    );
+
+    /// Where `M~(x, c) = offset(x) + features(x) c`: offset (N) and features (N x P). Opens the exact T-step.
+    fn linear(&self, x: &Matrix) -> Option<(Vec<f64>, Matrix)> {
+        let _ = x;
+        None
+    }
+
+    /// The polynomial basis, where `M~` is a polynomial in its inputs. Opens conditioning in the I-step.
+    fn basis(&self) -> Option<&Basis> {
+        None
+    }
+}
+
+/// Reusable buffers: nothing is allocated after the first call with a given shape.
+#[derive(Clone, Debug, Default)]
+pub struct Scratch {
+    /// Matrices, used by a surrogate in an order of its own.
+    pub matrices: [Matrix; 2],
+    /// Plain values.
+    pub values: Vec<f64>,
+}

@@ -1,0 +1,322 @@
+//! Polynomial chaos: Legendre polynomials of total degree d over inputs scaled to [-1, 1], linear in the coefficients.
+
+use super::{Scratch, Surrogate};
+use crate::matrix::Matrix;
+use crate::prior::Marginal;
+
+/// How one input is brought to [-1, 1], linearly or after taking logarithms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InputScale {
+    /// The value that becomes -1.
+    pub lower: f64,
+    /// The value that becomes 1.
+    pub upper: f64,
+    /// Whether logarithms are taken first.
+    pub log: bool,
+}
+
+impl InputScale {
+    /// The scaled input and its derivative by the natural one.
+    pub fn scaled(&self, x: f64) -> (f64, f64) {
+        if self.log {
+            let width = (self.upper / self.lower).ln();
+            (2.0 * (x / self.lower).ln() / width - 1.0, 2.0 / (width * x))
+        } else {
+            let width = self.upper - self.lower;
+            (2.0 * (x - self.lower) / width - 1.0, 2.0 / width)
+        }
+    }
+
+    /// The natural input at `u` in [0, 1] between the bounds.
+    pub fn at_fraction(&self, u: f64) -> f64 {
+        if self.log {
+            self.lower * (u * (self.upper / self.lower).ln()).exp()
+        } else {
+            self.lower + u * (self.upper - self.lower)
+        }
+    }
+}
+
+/// The factor in front of the Legendre polynomial `P_j` of one input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Normalisation {
+    /// `sqrt(2j + 1)`: orthonormal under the uniform distribution.
+    #[default]
+    Orthonormal,
+    /// 1.
+    None,
+    /// `sqrt((2j + 1) / 2)`, but 1 for the constant: the authors' code.
+    Lebesgue,
+}
+
+impl Normalisation {
+    fn factor(self, degree: usize) -> f64 {
+        let j = degree as f64;
+        match self {
+            Self::Orthonormal => (2.0 * j + 1.0).sqrt(),
+            Self::None => 1.0,
+            Self::Lebesgue if degree == 0 => 1.0,
+            Self::Lebesgue => ((2.0 * j + 1.0) / 2.0).sqrt(),
+        }
+    }
+}
+
+/// `P_0..P_d` at `u` and their derivatives, by the three-term recurrence.
+pub(crate) fn legendre(u: f64, value: &mut [f64], derivative: &mut [f64]) {
+    value[0] = 1.0;
+    derivative[0] = 0.0;
+    if value.len() > 1 {
+        (value[1], derivative[1]) = (u, 1.0);
+    }
+    for n in 2..value.len() {
+        let k = n as f64;
+        value[n] = ((2.0 * k - 1.0) * u * value[n - 1] - (k - 1.0) * value[n - 2]) / k;
+        derivative[n] = derivative[n - 2] + (2.0 * k - 1.0) * value[n - 1];
+    }
+}
+
+/// All exponent vectors of `dim` inputs with total degree at most `degree`: by total degree, then lexicographically.
+/// There are `C(degree + dim, dim)` of them.
+pub(crate) fn total_degree(dim: usize, degree: usize) -> Vec<Vec<usize>> {
+    fn extend(rest: usize, sum: usize, prefix: &mut Vec<usize>, out: &mut Vec<Vec<usize>>) {
+        if rest == 0 {
+            if sum == 0 {
+                out.push(prefix.clone());
+            }
+            return;
+        }
+        for degree in 0..=sum {
+            prefix.push(degree);
+            extend(rest - 1, sum - degree, prefix, out);
+            prefix.pop();
+        }
+    }
+    let mut out = Vec::new();
+    for sum in 0..=degree {
+        extend(dim, sum, &mut Vec::new(), &mut out);
+    }
+    out
+}
+
+/// Tensor Legendre polynomials `psi_p(x) = factor_p prod_d P_{degrees[p][d]}(u_d(x_d))`.
+#[derive(Clone, Debug)]
+pub struct Basis {
+    scales: Vec<InputScale>,
+    degrees: Vec<Vec<usize>>,
+    factors: Vec<f64>,
+    max_degree: usize,
+}
+
+impl Basis {
+    /// The basis of total degree `degree` over the inputs.
+    pub fn new(scales: Vec<InputScale>, degree: usize, normalisation: Normalisation) -> Self {
+        let degrees = total_degree(scales.len(), degree);
+        let factors = degrees.iter().map(|row| row.iter().map(|&j| normalisation.factor(j)).product()).collect();
+        Self { scales, degrees, factors, max_degree: degree }
+    }
+
+    /// Number of basis functions P.
+    pub fn len(&self) -> usize {
+        self.degrees.len()
+    }
+
+    /// Never: the constant is always there.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Degrees of each basis function by input (P rows).
+    pub fn degrees(&self) -> &[Vec<usize>] {
+        &self.degrees
+    }
+
+    /// Scales of the inputs.
+    pub fn scales(&self) -> &[InputScale] {
+        &self.scales
+    }
+
+    /// The factor of basis function `p` in front of its product of Legendre polynomials.
+    pub fn factor(&self, p: usize) -> f64 {
+        self.factors[p]
+    }
+
+    /// Largest total degree.
+    pub fn degree(&self) -> usize {
+        self.max_degree
+    }
+
+    /// Fills `table[d]` with values and derivatives (by the natural input) of the one-dimensional polynomials at `x`.
+    fn tabulate(&self, x: &[f64], table: &mut Vec<f64>) {
+        let width = self.max_degree + 1;
+        table.resize(2 * width * self.scales.len(), 0.0);
+        for ((scale, &x), chunk) in self.scales.iter().zip(x).zip(table.chunks_exact_mut(2 * width)) {
+            let (u, du_dx) = scale.scaled(x);
+            let (value, derivative) = chunk.split_at_mut(width);
+            legendre(u, value, derivative);
+            derivative.iter_mut().for_each(|d| *d *= du_dx);
+        }
+    }
+
+    /// `out[i, p] = psi_p(x_i)`.
+    pub fn features(&self, x: &Matrix, out: &mut Matrix, table: &mut Vec<f64>) {
+        let width = self.max_degree + 1;
+        out.reshape(x.rows(), self.len());
+        for i in 0..x.rows() {
+            self.tabulate(x.row(i), table);
+            for ((psi, degrees), factor) in out.row_mut(i).iter_mut().zip(&self.degrees).zip(&self.factors) {
+                *psi = degrees.iter().enumerate().fold(*factor, |f, (d, &j)| f * table[2 * width * d + j]);
+            }
+        }
+    }
+
+    /// `x_bar[d] += sum_p g[p] dpsi_p(x)/dx_d` at one point.
+    pub(crate) fn pull_row(&self, x: &[f64], g: &[f64], x_bar: &mut [f64], table: &mut Vec<f64>) {
+        let width = self.max_degree + 1;
+        self.tabulate(x, table);
+        for ((degrees, factor), weight) in self.degrees.iter().zip(&self.factors).zip(g) {
+            for d in 0..self.scales.len() {
+                // A term that is constant in x_d has no derivative there, and most are.
+                if degrees[d] == 0 {
+                    continue;
+                }
+                x_bar[d] += degrees.iter().enumerate().fold(factor * weight, |f, (e, &j)| {
+                    f * table[2 * width * e + if e == d { width + j } else { j }]
+                });
+            }
+        }
+    }
+}
+
+/// `M~(x, c) = sum_p c_p psi_p(x)`.
+#[derive(Clone, Debug)]
+pub struct PolynomialChaos {
+    basis: Basis,
+    names: Vec<String>,
+    priors: Vec<Marginal>,
+}
+
+impl PolynomialChaos {
+    /// The expansion of total degree `degree`, every coefficient with the same prior.
+    pub fn new(degree: usize, normalisation: Normalisation, prior: Marginal, scales: Vec<InputScale>) -> Self {
+        let basis = Basis::new(scales, degree, normalisation);
+        let names = basis
+            .degrees()
+            .iter()
+            .map(|row| format!("c[{}]", row.iter().map(usize::to_string).collect::<Vec<_>>().join(",")))
+            .collect();
+        let priors = vec![prior; basis.len()];
+        Self { basis, names, priors }
+    }
+}
+
+impl Surrogate for PolynomialChaos {
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn priors(&self) -> &[Marginal] {
+        &self.priors
+    }
+
+    fn predict(&self, x: &Matrix, c: &Matrix, eta: &mut Matrix, scratch: &mut Scratch) {
+        let [psi, _] = &mut scratch.matrices;
+        self.basis.features(x, psi, &mut scratch.values);
+        eta.set_product(psi, c);
+    }
+
+    fn pull_to_inputs(&self, x: &Matrix, c: &Matrix, eta_bar: &Matrix, x_bar: &mut Matrix, scratch: &mut Scratch) {
+        let [_, g] = &mut scratch.matrices;
+        g.set_product_transposed(eta_bar, c);
+        for i in 0..x.rows() {
+            self.basis.pull_row(x.row(i), g.row(i), x_bar.row_mut(i), &mut scratch.values);
+        }
+    }
+
+    fn pull_to_coefficients(
+        &self,
+        x: &Matrix,
+        _: &Matrix,
+        eta_bar: &Matrix,
+        c_bar: &mut Matrix,
+        scratch: &mut Scratch,
+    ) {
+        let [psi, _] = &mut scratch.matrices;
+        self.basis.features(x, psi, &mut scratch.values);
+        c_bar.add_transposed_product(psi, eta_bar);
+    }
+
+    fn linear(&self, x: &Matrix) -> Option<(Vec<f64>, Matrix)> {
+        let mut psi = Matrix::default();
+        self.basis.features(x, &mut psi, &mut Vec::new());
+        Some((vec![0.0; x.rows()], psi))
+    }
+
+    fn basis(&self) -> Option<&Basis> {
+        Some(&self.basis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::conformance;
+    use super::*;
+    use crate::special::gauss_legendre;
+
+    fn unit() -> InputScale {
+        InputScale { lower: -1.0, upper: 1.0, log: false }
+    }
+
+    #[test]
+    fn legendre_at_the_ends_and_the_middle() {
+        let (mut p, mut d) = ([0.0; 6], [0.0; 6]);
+        legendre(1.0, &mut p, &mut d);
+        assert_eq!(p, [1.0; 6]);
+        // P_n'(1) = n (n + 1) / 2.
+        assert_eq!(d, [0.0, 1.0, 3.0, 6.0, 10.0, 15.0]);
+        legendre(-1.0, &mut p, &mut d);
+        assert_eq!(p, [1.0, -1.0, 1.0, -1.0, 1.0, -1.0]);
+        legendre(0.0, &mut p, &mut d);
+        assert_eq!(p, [1.0, 0.0, -0.5, 0.0, 0.375, 0.0]);
+    }
+
+    #[test]
+    fn number_of_terms_is_binomial() {
+        assert_eq!(total_degree(3, 4).len(), 35);
+        assert_eq!(total_degree(1, 5).len(), 6);
+        assert_eq!(total_degree(8, 3).len(), 165);
+        assert_eq!(total_degree(2, 1), [vec![0, 0], vec![0, 1], vec![1, 0]]);
+    }
+
+    #[test]
+    fn orthonormal_under_the_uniform_distribution() {
+        let basis = Basis::new(vec![unit(), unit()], 4, Normalisation::Orthonormal);
+        // Degree 8 in each input: exact with 5 nodes.
+        let (nodes, weights) = gauss_legendre(5);
+        let x = Matrix::from_fn(25, 2, |i, d| nodes[if d == 0 { i / 5 } else { i % 5 }]);
+        let mut psi = Matrix::default();
+        basis.features(&x, &mut psi, &mut Vec::new());
+        for a in 0..basis.len() {
+            for b in 0..basis.len() {
+                let inner: f64 =
+                    (0..25).map(|i| 0.25 * weights[i / 5] * weights[i % 5] * psi[(i, a)] * psi[(i, b)]).sum();
+                // 25 terms, each at most 9 * 9 in size.
+                let bound = 25.0 * 81.0 * f64::EPSILON;
+                assert!((inner - f64::from(u8::from(a == b))).abs() < bound);
+            }
+        }
+    }
+
+    #[test]
+    fn conforms() {
+        let prior: Marginal = "normal(0, 5)".parse().expect("a valid prior");
+        let scales = vec![
+            InputScale { lower: 1.0, upper: 3.0, log: false },
+            InputScale { lower: 0.1, upper: 10.0, log: true },
+            InputScale { lower: 1.0, upper: 14.0, log: false },
+        ];
+        let bounds: Vec<_> = scales.iter().map(|s| (s.lower, s.upper)).collect();
+        let pce = PolynomialChaos::new(4, Normalisation::Lebesgue, prior, scales);
+        conformance::check(&pce, &bounds).expect("conforms");
+        assert_eq!(pce.names()[1], "c[0,0,1]");
+    }
+}

@@ -1,0 +1,60 @@
+//! What the study file says about a surrogate, and the surrogate it describes.
+
+use super::{Formula, InputScale, Normalisation, PolynomialChaos, Surrogate};
+use crate::error::Result;
+use crate::prior::Marginal;
+
+/// The approximation error's scale: known, or with a prior.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SigmaA {
+    /// A known value, as in case study 1.
+    Fixed(f64),
+    /// Learned in the T-step.
+    Prior(Marginal),
+}
+
+/// Which surrogate, with its own settings.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SurrogateKind {
+    /// Legendre polynomial chaos of total degree `degree`.
+    Pce {
+        /// Total degree.
+        degree: usize,
+        /// Scaling of the basis polynomials, which gives the coefficients' prior its meaning.
+        normalisation: Normalisation,
+        /// Prior of every coefficient.
+        coefficients: Marginal,
+    },
+    /// A formula in the inputs' and parameters' names.
+    Formula {
+        /// The text.
+        formula: String,
+        /// Parameters with their priors, in file order.
+        parameters: Vec<(String, Marginal)>,
+    },
+}
+
+/// A surrogate as the study file describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SurrogateSpec {
+    /// Which surrogate.
+    pub kind: SurrogateKind,
+    /// The approximation error.
+    pub sigma_a: SigmaA,
+    /// Whether outputs are shifted and scaled to mean 0 and sd 1 before training.
+    pub standardise: bool,
+}
+
+impl SurrogateSpec {
+    /// The surrogate over inputs with these names and scales.
+    pub fn build(&self, names: &[String], scales: &[InputScale]) -> Result<Box<dyn Surrogate>> {
+        Ok(match &self.kind {
+            SurrogateKind::Pce { degree, normalisation, coefficients } => {
+                Box::new(PolynomialChaos::new(*degree, *normalisation, coefficients.clone(), scales.to_vec()))
+            }
+            SurrogateKind::Formula { formula, parameters } => {
+                Box::new(Formula::new(formula, names, parameters.clone())?)
+            }
+        })
+    }
+}

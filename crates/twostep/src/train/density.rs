@@ -1,0 +1,103 @@
+//! The T-posterior on the real line, for samplers: coefficients and sigma_A given the training rows.
+
+use super::Rows;
+use crate::matrix::Matrix;
+use crate::mcmc::Bayes;
+use crate::prior::Marginal;
+use crate::surrogate::{Scratch, SigmaA, Surrogate};
+use rand::rngs::ChaCha8Rng;
+use std::sync::Arc;
+
+/// `z_i ~ N(M~(x_i, c), sigma_A^2 + sigma_S,i^2)` with the surrogate's priors.
+#[derive(Clone)]
+pub(super) struct TDensity {
+    surrogate: Arc<dyn Surrogate>,
+    x: Matrix,
+    z: Vec<f64>,
+    variance_s: Vec<f64>,
+    /// Of the coefficients, then of sigma_A where it is unknown.
+    priors: Vec<Marginal>,
+    fixed_sigma_a: Option<f64>,
+    c: Matrix,
+    c_bar: Matrix,
+    eta: Matrix,
+    eta_bar: Matrix,
+    slopes: Vec<f64>,
+    scratch: Scratch,
+}
+
+impl TDensity {
+    pub(super) fn new(surrogate: Arc<dyn Surrogate>, rows: &Rows, sigma_a: &SigmaA) -> Self {
+        let mut priors = surrogate.priors().to_vec();
+        let fixed_sigma_a = match sigma_a {
+            SigmaA::Fixed(value) => Some(*value),
+            SigmaA::Prior(prior) => {
+                priors.push(prior.clone());
+                None
+            }
+        };
+        let p = surrogate.names().len();
+        Self {
+            surrogate,
+            x: rows.x.clone(),
+            z: rows.z.clone(),
+            variance_s: rows.sigma_s.iter().map(|s| s * s).collect(),
+            slopes: vec![0.0; priors.len()],
+            priors,
+            fixed_sigma_a,
+            c: Matrix::zeros(p, 1),
+            c_bar: Matrix::zeros(p, 1),
+            eta: Matrix::default(),
+            eta_bar: Matrix::zeros(rows.z.len(), 1),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Coefficients and sigma_A at a point of the real line.
+    pub(super) fn natural(&self, z: &[f64]) -> Vec<f64> {
+        let mut out: Vec<f64> = self.priors.iter().zip(z).map(|(prior, &z)| prior.from_real(z).x).collect();
+        out.extend(self.fixed_sigma_a);
+        out
+    }
+}
+
+impl Bayes for TDensity {
+    fn dim(&self) -> usize {
+        self.priors.len()
+    }
+
+    fn parts(&mut self, z: &[f64], prior_gradient: &mut [f64], likelihood_gradient: &mut [f64]) -> (f64, f64) {
+        let p = self.c.rows();
+        let mut log_prior = 0.0;
+        let mut sigma_a = self.fixed_sigma_a.unwrap_or(0.0);
+        for (j, prior) in self.priors.iter().enumerate() {
+            let (x, slope, density, by_z) = prior.score_real(z[j]);
+            log_prior += density;
+            prior_gradient[j] = by_z;
+            self.slopes[j] = slope;
+            if j < p { self.c[(j, 0)] = x } else { sigma_a = x }
+        }
+        self.surrogate.predict(&self.x, &self.c, &mut self.eta, &mut self.scratch);
+        let log_two_pi = (2.0 * std::f64::consts::PI).ln();
+        let (mut log_likelihood, mut by_sigma_a) = (0.0, 0.0);
+        for i in 0..self.z.len() {
+            let v = sigma_a * sigma_a + self.variance_s[i];
+            let r = self.z[i] - self.eta[(i, 0)];
+            log_likelihood -= 0.5 * (log_two_pi + v.ln() + r * r / v);
+            by_sigma_a += sigma_a * (r * r / v - 1.0) / v;
+            self.eta_bar[(i, 0)] = r / v;
+        }
+        self.c_bar.data_mut().fill(0.0);
+        self.surrogate.pull_to_coefficients(&self.x, &self.c, &self.eta_bar, &mut self.c_bar, &mut self.scratch);
+        for j in 0..self.priors.len() {
+            likelihood_gradient[j] = self.slopes[j] * if j < p { self.c_bar[(j, 0)] } else { by_sigma_a };
+        }
+        (log_prior, if log_likelihood.is_nan() { f64::NEG_INFINITY } else { log_likelihood })
+    }
+
+    fn sample_prior(&mut self, rng: &mut ChaCha8Rng, z: &mut [f64]) {
+        for (z, prior) in z.iter_mut().zip(&self.priors) {
+            *z = prior.to_real(prior.sample(rng));
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The exact T-step of a surrogate that is linear in its coefficients, with normal priors and (log-)normal error:
+//! `c | sigma_A` is normal, and sigma_A is one-dimensional quadrature.
+
+use super::{LeaveOneOut, ParameterSummary, PROBABILITIES};
+use crate::error::{Error, Result};
+use crate::matrix::Matrix;
+use crate::mcmc::quadrature::{self, Axis, Components, NODES};
+use crate::prior::Marginal;
+use crate::special::normal_cdf;
+use crate::stream::Stream;
+use crate::surrogate::SigmaA;
+use faer::{Mat, Side};
+use rand::RngExt;
+use rand_distr::StandardNormal;
+use rayon::prelude::*;
+
+/// `z_i ~ N(features_i c, sigma_A^2 + sigma_S,i^2)`, `c_p ~ N(mean_p, sd_p^2)`.
+pub(super) struct LinearModel {
+    pub(super) features: Matrix,
+    pub(super) z: Vec<f64>,
+    pub(super) sigma_s: Vec<f64>,
+    pub(super) prior: Vec<(f64, f64)>,
+    pub(super) sigma_a: SigmaA,
+}
+
+/// `c | sigma_A, D_T` at one sigma_A.
+struct Conditional {
+    mean: Vec<f64>,
+    /// Lower Cholesky factor of the precision.
+    factor: Mat<f64>,
+    /// `log p(z | sigma_A)`.
+    log_marginal: f64,
+}
+
+/// The exact T-posterior: a mixture of normals over the quadrature nodes of sigma_A.
+pub(super) struct Exact {
+    model: LinearModel,
+    /// sigma_A and its weight.
+    nodes: Vec<(f64, f64)>,
+    grid: Option<quadrature::Grid>,
+}
+
+impl LinearModel {
+    fn condition(&self, sigma_a: f64) -> Option<Conditional> {
+        let (n, p) = (self.features.rows(), self.features.cols());
+        let variance: Vec<f64> = self.sigma_s.iter().map(|s| s * s + sigma_a * sigma_a).collect();
+        let weighted = Mat::from_fn(n, p, |i, j| self.features[(i, j)] / variance[i].sqrt());
+        let mut precision = weighted.transpose() * &weighted;
+        for (j, (_, sd)) in self.prior.iter().enumerate() {
+            precision[(j, j)] += 1.0 / (sd * sd);
+        }
+        let llt = precision.llt(Side::Lower).ok()?;
+        let factor = llt.L().to_owned();
+        let mut mean: Vec<f64> = (0..p)
+            .map(|j| {
+                let data: f64 = (0..n).map(|i| self.features[(i, j)] * self.z[i] / variance[i]).sum();
+                data + self.prior[j].0 / self.prior[j].1.powi(2)
+            })
+            .collect();
+        solve_lower(&factor, &mut mean);
+        solve_lower_transposed(&factor, &mut mean);
+        // Residuals rather than differences of large sums of squares: sigma_A may be tiny.
+        let misfit: f64 = (0..n).map(|i| (self.z[i] - dot(self.features.row(i), &mean)).powi(2) / variance[i]).sum();
+        let shrink: f64 = self.prior.iter().zip(&mean).map(|((m, s), c)| ((c - m) / s).powi(2)).sum();
+        let log_det: f64 = (0..p).map(|j| 2.0 * factor[(j, j)].ln()).sum::<f64>()
+            + self.prior.iter().map(|(_, s)| 2.0 * s.ln()).sum::<f64>();
+        let log_two_pi = (2.0 * std::f64::consts::PI).ln();
+        let log_marginal =
+            -0.5 * (variance.iter().map(|v| v.ln() + log_two_pi).sum::<f64>() + log_det + misfit + shrink);
+        Some(Conditional { mean, factor, log_marginal })
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// `x = L^-1 x`.
+fn solve_lower(factor: &Mat<f64>, x: &mut [f64]) {
+    for i in 0..x.len() {
+        let sum: f64 = (0..i).map(|j| factor[(i, j)] * x[j]).sum();
+        x[i] = (x[i] - sum) / factor[(i, i)];
+    }
+}
+
+/// `x = L^-T x`.
+fn solve_lower_transposed(factor: &Mat<f64>, x: &mut [f64]) {
+    for i in (0..x.len()).rev() {
+        let sum: f64 = (i + 1..x.len()).map(|j| factor[(j, i)] * x[j]).sum();
+        x[i] = (x[i] - sum) / factor[(i, i)];
+    }
+}
+
+/// The posterior of `log sigma_A`, for the quadrature.
+struct LogSigma<'a> {
+    model: &'a LinearModel,
+    prior: &'a Marginal,
+    axes: [Axis; 1],
+}
+
+impl Components for LogSigma<'_> {
+    type Work = ();
+
+    fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    fn len(&self) -> usize {
+        1
+    }
+
+    fn importance(&self, _: &[f64]) -> Vec<f64> {
+        vec![1.0]
+    }
+
+    fn work(&self) {}
+
+    fn evaluate(&self, nodes: &[[f64; NODES]], (): &mut (), out: &mut [f64]) {
+        for (out, &u) in out.iter_mut().zip(&nodes[0]) {
+            let marginal = self.model.condition(u.exp()).map_or(f64::NEG_INFINITY, |c| c.log_marginal);
+            *out = marginal + self.prior.log_density(u.exp()) + u;
+        }
+    }
+}
+
+impl Exact {
+    pub(super) fn new(model: LinearModel, proceed: &(dyn Fn() -> bool + Sync)) -> Result<Self> {
+        let (nodes, grid) = match &model.sigma_a {
+            SigmaA::Fixed(sigma_a) => (vec![(*sigma_a, 1.0)], None),
+            SigmaA::Prior(prior) => {
+                let (lower, upper) = prior.support();
+                // From nine decades below the outputs' own size (a surrogate is never better than rounding) to where neither
+                // prior nor data leave mass.
+                let size = model.z.iter().fold(f64::MIN_POSITIVE, |m, z| m.max(z.abs()));
+                let low = lower.max(1e-9 * size);
+                let high = upper.min((10.0 * size).max(prior.quantile(1.0 - 1e-12))).max(low * 2.0);
+                let components =
+                    LogSigma { model: &model, prior, axes: [Axis::Interval { lower: low.ln(), upper: high.ln() }] };
+                let refined = quadrature::refine(&components, &quadrature::Settings::default(), proceed)?;
+                let grid = refined.mixtures(&[vec![0.0]]).pop().expect("one mixture was asked for");
+                let mut nodes = Vec::new();
+                grid.for_each_node(|u, weight| nodes.push((u[0].exp(), weight)));
+                // Nodes that cannot move a digit of the result.
+                nodes.retain(|n| n.1 > 1e-15);
+                (nodes, Some(grid))
+            }
+        };
+        if model.condition(nodes[0].0).is_none() {
+            return Err(Error::failed(
+                "T-step",
+                "the coefficients' precision matrix is not positive definite",
+                "lower the degree or give the coefficients a narrower prior",
+            ));
+        }
+        Ok(Self { model, nodes, grid })
+    }
+
+    /// `n` independent draws: coefficients in rows (P x n), and sigma_A.
+    pub(super) fn draws(&self, n: usize, stream: Stream) -> (Matrix, Vec<f64>) {
+        let sigma_a: Vec<f64> = match &self.grid {
+            None => vec![self.nodes[0].0; n],
+            Some(grid) => grid.draws(n, stream.named("sigma_a")).into_iter().map(|u| u[0].exp()).collect(),
+        };
+        let p = self.model.prior.len();
+        let fixed = if self.grid.is_none() { self.model.condition(sigma_a[0]) } else { None };
+        let columns: Vec<Vec<f64>> = (0..n)
+            .into_par_iter()
+            .map(|s| {
+                let own;
+                let conditional = match &fixed {
+                    Some(conditional) => conditional,
+                    None => {
+                        own = self.model.condition(sigma_a[s]).expect("positive definite at the first node");
+                        &own
+                    }
+                };
+                let mut rng = stream.named("coefficients").at(s as u64).rng();
+                let mut c: Vec<f64> = (0..p).map(|_| rng.sample(StandardNormal)).collect();
+                solve_lower_transposed(&conditional.factor, &mut c);
+                c.iter_mut().zip(&conditional.mean).for_each(|(c, m)| *c += m);
+                c
+            })
+            .collect();
+        (Matrix::from_fn(p, n, |j, s| columns[s][j]), sigma_a)
+    }
+
+    /// Equally spaced, weighted nodes of the T-posterior, about `n` in all, when sigma_A is known and P is 1 to 3.
+    ///
+    /// # Errors
+    /// More dimensions than a tensor rule can cover.
+    pub(super) fn quadrature_nodes(&self, n: usize) -> Result<(Matrix, Vec<f64>, Vec<f64>)> {
+        let p = self.model.prior.len();
+        if p > 3 || self.grid.is_some() {
+            return Err(Error::invalid(
+                "train.method",
+                format!("nodes need 1 to 3 coefficients and a known sigma_a, this surrogate has {p} coefficients"),
+                "use method = \"exact\" for random draws",
+            ));
+        }
+        let conditional = self.model.condition(self.nodes[0].0).expect("checked on construction");
+        // At 8 sd the normal density is 1e-14 of its top; odd, so that the mean is a node.
+        const REACH: f64 = 8.0;
+        let per_axis = ((n as f64).powf(1.0 / p as f64).round() as usize).max(3) | 1;
+        let total = per_axis.pow(p as u32);
+        let step = 2.0 * REACH / (per_axis - 1) as f64;
+        let mut values = Matrix::zeros(p, total);
+        let mut log_weights = vec![0.0; total];
+        for s in 0..total {
+            let mut z: Vec<f64> =
+                (0..p).map(|d| -REACH + step * ((s / per_axis.pow(d as u32)) % per_axis) as f64).collect();
+            log_weights[s] = -0.5 * z.iter().map(|v| v * v).sum::<f64>();
+            solve_lower_transposed(&conditional.factor, &mut z);
+            for j in 0..p {
+                values[(j, s)] = conditional.mean[j] + z[j];
+            }
+        }
+        Ok((values, vec![self.nodes[0].0; total], log_weights))
+    }
+
+    /// Exact moments and quantiles of every coefficient and of sigma_A, in the order of the draws.
+    pub(super) fn summary(&self, names: &[String]) -> Vec<ParameterSummary> {
+        let p = self.model.prior.len();
+        let conditionals: Vec<(f64, Vec<(f64, f64)>)> = self
+            .nodes
+            .par_iter()
+            .filter(|node| node.1 > 1e-12)
+            .filter_map(|&(sigma_a, weight)| {
+                let conditional = self.model.condition(sigma_a)?;
+                let marginals = (0..p)
+                    .map(|j| {
+                        let mut unit = vec![0.0; p];
+                        unit[j] = 1.0;
+                        solve_lower(&conditional.factor, &mut unit);
+                        (conditional.mean[j], dot(&unit, &unit).sqrt())
+                    })
+                    .collect();
+                Some((weight, marginals))
+            })
+            .collect();
+        let mut out: Vec<ParameterSummary> = (0..p)
+            .into_par_iter()
+            .map(|j| {
+                let parts: Vec<(f64, f64, f64)> =
+                    conditionals.iter().map(|(w, marginals)| (*w, marginals[j].0, marginals[j].1)).collect();
+                mixture_summary(&names[j], &parts)
+            })
+            .collect();
+        out.push(match &self.grid {
+            None => ParameterSummary::constant("sigma_a", self.nodes[0].0),
+            Some(grid) => {
+                let mean: f64 = self.nodes.iter().map(|(s, w)| s * w).sum();
+                let variance: f64 = self.nodes.iter().map(|(s, w)| (s - mean).powi(2) * w).sum();
+                let marginal = grid.marginal(0);
+                ParameterSummary {
+                    name: "sigma_a".into(),
+                    mean,
+                    sd: variance.sqrt(),
+                    quantiles: PROBABILITIES.map(|q| marginal.quantile(q).exp()),
+                    r_hat: None,
+                    ess_bulk: None,
+                    mcse_mean: None,
+                }
+            }
+        });
+        out
+    }
+
+    /// Exact leave-one-run-out predictions of every row.
+    pub(super) fn leave_one_out(&self) -> LeaveOneOut {
+        let n = self.model.z.len();
+        // For each node and row: LOO mean, LOO sd, and the weight the node has without that row.
+        let per_node: Vec<Vec<(f64, f64, f64)>> = self
+            .nodes
+            .par_iter()
+            .filter(|node| node.1 > 1e-12)
+            .filter_map(|&(sigma_a, weight)| {
+                let conditional = self.model.condition(sigma_a)?;
+                Some(
+                    (0..n)
+                        .map(|i| {
+                            let variance = self.model.sigma_s[i].powi(2) + sigma_a * sigma_a;
+                            let row = self.model.features.row(i);
+                            let mut half = row.to_vec();
+                            solve_lower(&conditional.factor, &mut half);
+                            // 1 - leverage; bounded away from zero because the prior is proper.
+                            let free = (1.0 - dot(&half, &half) / variance).max(f64::EPSILON);
+                            let error = (self.model.z[i] - dot(row, &conditional.mean)) / free;
+                            let sd = (variance / free).sqrt();
+                            let log_density = -0.5 * (error / sd).powi(2) - sd.ln();
+                            (self.model.z[i] - error, sd, weight.ln() - log_density)
+                        })
+                        .collect(),
+                )
+            })
+            .collect();
+        let rows = (0..n)
+            .map(|i| {
+                let max = per_node.iter().fold(f64::NEG_INFINITY, |m, node| m.max(node[i].2));
+                let weights: Vec<f64> = per_node.iter().map(|node| (node[i].2 - max).exp()).collect();
+                let total: f64 = weights.iter().sum();
+                let expect = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
+                    per_node.iter().zip(&weights).map(|(node, w)| w / total * f(node[i].0, node[i].1)).sum()
+                };
+                let mean = expect(&|m, _| m);
+                let variance = expect(&|m, s| s * s + (m - mean).powi(2));
+                (mean, variance.sqrt(), expect(&|m, s| normal_cdf((self.model.z[i] - m) / s)))
+            })
+            .collect::<Vec<_>>();
+        LeaveOneOut::new(&self.model.z, &rows, None)
+    }
+}
+
+/// Summary of `sum_k w_k N(m_k, s_k^2)`.
+fn mixture_summary(name: &str, parts: &[(f64, f64, f64)]) -> ParameterSummary {
+    let total: f64 = parts.iter().map(|p| p.0).sum();
+    let mean = parts.iter().map(|(w, m, _)| w * m).sum::<f64>() / total;
+    let variance = parts.iter().map(|(w, m, s)| w * (s * s + (m - mean).powi(2))).sum::<f64>() / total;
+    let reach = parts.iter().fold(0.0_f64, |r, (_, m, s)| r.max((m - mean).abs() + 9.0 * s));
+    let quantiles = PROBABILITIES.map(|q| {
+        let (mut low, mut high) = (mean - reach, mean + reach);
+        for _ in 0..70 {
+            let x = 0.5 * (low + high);
+            let cdf = parts.iter().map(|(w, m, s)| w * normal_cdf((x - m) / s)).sum::<f64>() / total;
+            if cdf < q { low = x } else { high = x }
+        }
+        0.5 * (low + high)
+    });
+    ParameterSummary {
+        name: name.into(),
+        mean,
+        sd: variance.sqrt(),
+        quantiles,
+        r_hat: None,
+        ess_bulk: None,
+        mcse_mean: None,
+    }
+}

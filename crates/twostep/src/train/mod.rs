@@ -1,0 +1,551 @@
+//! The T-step: training sets to T-posteriors, exact where they can be and by NUTS otherwise, with leave-one-run-out checks.
+
+pub mod cluster;
+mod density;
+mod exact;
+mod spec;
+
+pub use spec::{KnownSigmaS, TrainMethod, TrainSpec};
+
+use crate::draws::Draws;
+use crate::error::{Error, Result};
+use crate::matrix::Matrix;
+use crate::mcmc::{chains, diagnostics, psis};
+use crate::special::normal_cdf;
+use crate::stream::Stream;
+use crate::surrogate::{InputScale, Scratch, SigmaA, Surrogate, SurrogateSpec};
+use density::TDensity;
+use exact::{Exact, LinearModel};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Probabilities of the quantiles that every summary gives.
+pub const PROBABILITIES: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.95];
+
+/// Simulator runs: D_T.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainingSet {
+    /// Names of the inputs: unknowns, then conditions.
+    pub input_names: Vec<String>,
+    /// N x D inputs in natural units.
+    pub inputs: Matrix,
+    /// Values of each output, N each, in natural units.
+    pub outputs: Vec<(String, Vec<f64>)>,
+    /// Known simulation noise of each run on the surrogate's scale, where there is any.
+    pub sigma_s: Option<Vec<f64>>,
+}
+
+/// One parameter of a T-posterior.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ParameterSummary {
+    /// Its name.
+    pub name: String,
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub sd: f64,
+    /// Quantiles at [`PROBABILITIES`].
+    pub quantiles: [f64; 5],
+    /// Rank-normalised split R-hat, for chains.
+    pub r_hat: Option<f64>,
+    /// Bulk effective sample size, for chains.
+    pub ess_bulk: Option<f64>,
+    /// Monte Carlo standard error of the mean, for chains.
+    pub mcse_mean: Option<f64>,
+}
+
+impl ParameterSummary {
+    fn constant(name: &str, value: f64) -> Self {
+        Self {
+            name: name.into(),
+            mean: value,
+            sd: 0.0,
+            quantiles: [value; 5],
+            r_hat: None,
+            ess_bulk: None,
+            mcse_mean: None,
+        }
+    }
+}
+
+/// How well runs are predicted by the surrogate trained without them, on the surrogate's scale.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeaveOneOut {
+    /// `1 - sum (z - prediction)^2 / sum (z - mean)^2`; 1 is perfect, 0 no better than the mean.
+    pub q2: f64,
+    /// Share of runs inside their 90 % predictive interval.
+    pub coverage_90: f64,
+    /// Predictive mean and sd of each run.
+    pub predictions: Vec<(f64, f64)>,
+    /// Runs whose leave-one-out prediction cannot be had from the draws (Pareto k-hat above 0.7).
+    pub unreliable: usize,
+}
+
+impl LeaveOneOut {
+    /// `rows` holds predictive mean, sd and probability below the value for each run.
+    fn new(z: &[f64], rows: &[(f64, f64, f64)], k_hats: Option<&[f64]>) -> Self {
+        let mean = z.iter().sum::<f64>() / z.len() as f64;
+        let total: f64 = z.iter().map(|v| (v - mean).powi(2)).sum();
+        let error: f64 = z.iter().zip(rows).map(|(v, row)| (v - row.0).powi(2)).sum();
+        Self {
+            q2: 1.0 - error / total,
+            coverage_90: rows.iter().filter(|r| (0.05..=0.95).contains(&r.2)).count() as f64 / rows.len() as f64,
+            predictions: rows.iter().map(|r| (r.0, r.1)).collect(),
+            unreliable: k_hats.map_or(0, |k| k.iter().filter(|k| !(**k <= 0.7)).count()),
+        }
+    }
+}
+
+/// What is known about one output's T-posterior besides its draws.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TReport {
+    /// The output.
+    pub output: String,
+    /// How the T-posterior was had: `exact`, `nuts`, `nodes`, `imported`.
+    pub method: String,
+    /// Number of training rows.
+    pub n_rows: usize,
+    /// Every coefficient, then sigma_a.
+    pub parameters: Vec<ParameterSummary>,
+    /// Share of runs inside the 90 % posterior predictive interval at their own inputs.
+    pub predictive_coverage_90: f64,
+    /// Leave-one-run-out errors.
+    pub leave_one_out: LeaveOneOut,
+    /// Divergent transitions of NUTS.
+    pub divergences: usize,
+    /// Sentences of advice.
+    pub warnings: Vec<String>,
+}
+
+/// One output's trained surrogate.
+#[derive(Clone)]
+pub struct TrainedOutput {
+    /// The output.
+    pub name: String,
+    /// The surrogate.
+    pub surrogate: Arc<dyn Surrogate>,
+    /// `eta = shift + factor M~`, from standardisation.
+    pub affine: (f64, f64),
+    /// Whether eta is the logarithm of the output.
+    pub log: bool,
+    /// Diagnostics.
+    pub report: TReport,
+}
+
+/// The T-posterior of all outputs: joint draws, each output's coefficients followed by its sigma_a.
+#[derive(Clone)]
+pub struct TPosterior {
+    /// Trained surrogates in the order of the outputs.
+    pub outputs: Vec<TrainedOutput>,
+    /// Joint draws.
+    pub draws: Draws,
+}
+
+impl TPosterior {
+    /// Coefficients (P x S) and sigma_a (S) of output `o`, the latter on the scale of eta.
+    pub fn output_draws(&self, o: usize) -> (Matrix, Vec<f64>) {
+        output_draws(&self.outputs, self.draws.values(), o)
+    }
+}
+
+/// Coefficients and sigma_a of output `o` from joint draws.
+pub fn output_draws(outputs: &[TrainedOutput], values: &Matrix, o: usize) -> (Matrix, Vec<f64>) {
+    let start: usize = outputs[..o].iter().map(|out| out.surrogate.names().len() + 1).sum();
+    let p = outputs[o].surrogate.names().len();
+    let coefficients = values.select_rows(&(start..start + p).collect::<Vec<_>>());
+    let factor = outputs[o].affine.1;
+    (coefficients, values.row(start + p).iter().map(|s| s * factor).collect())
+}
+
+/// Names of the joint draws: the surrogate's own with one output, `output.name` with several.
+pub fn joint_names<'a>(outputs: impl ExactSizeIterator<Item = (&'a str, &'a dyn Surrogate)>) -> Vec<String> {
+    let several = outputs.len() > 1;
+    outputs
+        .flat_map(|(output, surrogate)| {
+            let own = surrogate.names().iter().map(String::as_str).chain(["sigma_a"]);
+            own.map(|name| if several { format!("{output}.{name}") } else { name.to_string() }).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// One output to train.
+pub struct OutputTask<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its surrogate.
+    pub spec: &'a SurrogateSpec,
+    /// Whether the surrogate models the logarithm.
+    pub log: bool,
+}
+
+/// Training rows on the surrogate's scale, duplicates merged where that is exact.
+struct Rows {
+    x: Matrix,
+    z: Vec<f64>,
+    sigma_s: Vec<f64>,
+}
+
+impl Rows {
+    /// Runs at the same inputs share one approximation error. With known simulation noise they reduce to their
+    /// precision-weighted mean; without, equal repeats carry nothing new and unequal ones are kept (sigma_A absorbs the noise).
+    fn new(x: &Matrix, z: &[f64], sigma_s: &[f64]) -> Self {
+        let mut kept: Vec<(usize, f64, f64)> = Vec::new();
+        for i in 0..z.len() {
+            let twin = kept.iter_mut().find(|(row, value, noise)| {
+                x.row(*row) == x.row(i) && ((*noise > 0.0 && sigma_s[i] > 0.0) || (*value == z[i] && *noise == sigma_s[i]))
+            });
+            match twin {
+                Some((_, value, noise)) if *noise > 0.0 => {
+                    let (a, b) = (noise.powi(-2), sigma_s[i].powi(-2));
+                    *value = (a * *value + b * z[i]) / (a + b);
+                    *noise = (a + b).sqrt().recip();
+                }
+                Some(_) => {}
+                None => kept.push((i, z[i], sigma_s[i])),
+            }
+        }
+        Self {
+            x: x.select_rows(&kept.iter().map(|k| k.0).collect::<Vec<_>>()),
+            z: kept.iter().map(|k| k.1).collect(),
+            sigma_s: kept.iter().map(|k| k.2).collect(),
+        }
+    }
+}
+
+/// Trains every output on the training set.
+///
+/// `imported` replaces training by draws whose names are those of [`joint_names`]; `proceed` is asked between pieces of work.
+///
+/// # Errors
+/// An output that cannot be used, a method that does not fit the surrogate, or an interruption.
+pub fn train(
+    set: &TrainingSet,
+    tasks: &[OutputTask<'_>],
+    scales: &[InputScale],
+    spec: &TrainSpec,
+    imported: Option<Draws>,
+    stream: Stream,
+    proceed: &(dyn Fn() -> bool + Sync),
+) -> Result<TPosterior> {
+    let mut outputs = Vec::new();
+    let mut blocks: Vec<Block> = Vec::new();
+    for task in tasks {
+        let surrogate: Arc<dyn Surrogate> = Arc::from(task.spec.build(&set.input_names, scales)?);
+        let affine = standardisation(set, task)?;
+        outputs.push((task, surrogate, affine));
+    }
+    let names = joint_names(outputs.iter().map(|(task, surrogate, _)| (task.name, &**surrogate)));
+    let imported = imported.map(|draws| reorder(&draws, &names)).transpose()?;
+    for (o, (task, surrogate, affine)) in outputs.iter().enumerate() {
+        if !proceed() {
+            return Err(Error::Interrupted);
+        }
+        let z = model_scale(set, task)?;
+        let z: Vec<f64> = z.iter().map(|z| (z - affine.0) / affine.1).collect();
+        let sigma_s: Vec<f64> =
+            set.sigma_s.as_ref().map_or(vec![0.0; z.len()], |s| s.iter().map(|s| s / affine.1).collect());
+        let rows = Rows::new(&set.inputs, &z, &sigma_s);
+        let fit = Fit { surrogate, rows: &rows, sigma_a: &task.spec.sigma_a, name: task.name };
+        let stream = stream.named(task.name);
+        blocks.push(match &imported {
+            Some(draws) => {
+                let start: usize = outputs[..o].iter().map(|out| out.1.names().len() + 1).sum();
+                fit.imported(draws, start)
+            }
+            None => fit.train(spec, tasks.len(), stream, proceed)?,
+        });
+    }
+    let n_draws = blocks[0].coefficients.cols();
+    let rows: Vec<f64> =
+        blocks.iter().flat_map(|b| b.coefficients.data().iter().chain(&b.sigma_a).copied()).collect();
+    let values = Matrix::from_rows(names.len(), n_draws, rows);
+    let log_weights = blocks[0].log_weights.clone();
+    let draws = Draws::weighted(names, values, log_weights);
+    let outputs = outputs
+        .into_iter()
+        .zip(blocks)
+        .map(|((task, surrogate, affine), block)| TrainedOutput {
+            name: task.name.to_string(),
+            surrogate,
+            affine,
+            log: task.log,
+            report: block.report,
+        })
+        .collect();
+    Ok(TPosterior { outputs, draws })
+}
+
+/// The T-posterior from draws and reports that an earlier run left behind.
+///
+/// # Errors
+/// Draws or reports that do not belong to these outputs.
+pub fn restore(
+    set: &TrainingSet,
+    tasks: &[OutputTask<'_>],
+    scales: &[InputScale],
+    draws: &Draws,
+    reports: Vec<TReport>,
+) -> Result<TPosterior> {
+    let outputs = tasks
+        .iter()
+        .zip(reports)
+        .map(|(task, report)| {
+            Ok(TrainedOutput {
+                name: task.name.to_string(),
+                surrogate: Arc::from(task.spec.build(&set.input_names, scales)?),
+                affine: standardisation(set, task)?,
+                log: task.log,
+                report,
+            })
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let names = joint_names(outputs.iter().map(|o| (o.name.as_str(), &*o.surrogate)));
+    let draws = reorder(draws, &names)?;
+    Ok(TPosterior { outputs, draws })
+}
+
+/// Output values on the scale the surrogate models.
+fn model_scale(set: &TrainingSet, task: &OutputTask<'_>) -> Result<Vec<f64>> {
+    let (_, y) = set
+        .outputs
+        .iter()
+        .find(|(name, _)| name == task.name)
+        .ok_or_else(|| Error::invalid("training set", format!("no output `{}`", task.name), "simulate again"))?;
+    y.iter()
+        .enumerate()
+        .map(|(i, &y)| {
+            let z = if task.log { y.ln() } else { y };
+            if z.is_finite() {
+                Ok(z)
+            } else {
+                Err(Error::invalid(
+                    format!("training run {}", i + 1),
+                    format!("output `{}` is {y}, {}", task.name, if task.log { "which has no logarithm" } else { "not finite" }),
+                    "leave the run out, or change the output's scale",
+                ))
+            }
+        })
+        .collect()
+}
+
+fn standardisation(set: &TrainingSet, task: &OutputTask<'_>) -> Result<(f64, f64)> {
+    if !task.spec.standardise {
+        return Ok((0.0, 1.0));
+    }
+    let z = model_scale(set, task)?;
+    let mean = z.iter().sum::<f64>() / z.len() as f64;
+    let sd = (z.iter().map(|z| (z - mean).powi(2)).sum::<f64>() / z.len() as f64).sqrt();
+    Ok((mean, if sd > 0.0 { sd } else { 1.0 }))
+}
+
+/// The draws with exactly these parameters, in this order.
+fn reorder(draws: &Draws, names: &[String]) -> Result<Draws> {
+    let rows = names
+        .iter()
+        .map(|name| {
+            draws.names().iter().position(|n| n == name).ok_or_else(|| {
+                Error::invalid(
+                    "train.import",
+                    format!("the T-draws have no column `{name}`"),
+                    format!("give one column each for {}", names.join(", ")),
+                )
+            })
+        })
+        .collect::<Result<Vec<_>>>()?;
+    Ok(Draws::weighted(names.to_vec(), draws.values().select_rows(&rows), draws.log_weights().to_vec()))
+}
+
+/// One output's part of the joint draws.
+struct Block {
+    coefficients: Matrix,
+    sigma_a: Vec<f64>,
+    log_weights: Vec<f64>,
+    report: TReport,
+}
+
+struct Fit<'a> {
+    surrogate: &'a Arc<dyn Surrogate>,
+    rows: &'a Rows,
+    sigma_a: &'a SigmaA,
+    name: &'a str,
+}
+
+impl Fit<'_> {
+    fn train(&self, spec: &TrainSpec, n_outputs: usize, stream: Stream, proceed: &(dyn Fn() -> bool + Sync)) -> Result<Block> {
+        let linear = self.linear_model();
+        match (spec.method, linear) {
+            (TrainMethod::Auto | TrainMethod::Exact, Some(model)) => {
+                let exact = Exact::new(model, proceed)?;
+                let (coefficients, sigma_a) = exact.draws(spec.draws, stream);
+                Ok(self.exact_block("exact", &exact, coefficients, sigma_a, vec![0.0; spec.draws]))
+            }
+            (TrainMethod::Nodes, Some(model)) => {
+                if n_outputs > 1 {
+                    return Err(Error::invalid(
+                        "train.method",
+                        "nodes are for a study of one output",
+                        "use method = \"exact\" for random draws",
+                    ));
+                }
+                let exact = Exact::new(model, proceed)?;
+                let (coefficients, sigma_a, log_weights) = exact.quadrature_nodes(spec.draws)?;
+                Ok(self.exact_block("nodes", &exact, coefficients, sigma_a, log_weights))
+            }
+            (TrainMethod::Exact | TrainMethod::Nodes, None) => Err(Error::invalid(
+                "train.method",
+                format!("the T-posterior of `{}` has no exact form", self.name),
+                "use method = \"nuts\": exact draws need a surrogate linear in its coefficients with normal priors",
+            )),
+            (TrainMethod::Auto | TrainMethod::Nuts, _) => self.nuts(spec, stream),
+        }
+    }
+
+    fn linear_model(&self) -> Option<LinearModel> {
+        let prior = self.surrogate.priors().iter().map(|p| p.is_normal()).collect::<Option<Vec<_>>>()?;
+        let (offset, features) = self.surrogate.linear(&self.rows.x)?;
+        let z = self.rows.z.iter().zip(offset).map(|(z, o)| z - o).collect();
+        Some(LinearModel { features, z, sigma_s: self.rows.sigma_s.clone(), prior, sigma_a: self.sigma_a.clone() })
+    }
+
+    fn exact_block(&self, method: &str, exact: &Exact, coefficients: Matrix, sigma_a: Vec<f64>, log_weights: Vec<f64>) -> Block {
+        let mut report = self.report(method, &coefficients, &sigma_a, &log_weights);
+        report.parameters = exact.summary(self.surrogate.names());
+        report.leave_one_out = exact.leave_one_out();
+        report.advise();
+        Block { coefficients, sigma_a, log_weights, report }
+    }
+
+    fn imported(&self, draws: &Draws, start: usize) -> Block {
+        let p = self.surrogate.names().len();
+        let coefficients = draws.values().select_rows(&(start..start + p).collect::<Vec<_>>());
+        let sigma_a = draws.values().row(start + p).to_vec();
+        let log_weights = draws.log_weights().to_vec();
+        let mut report = self.report("imported", &coefficients, &sigma_a, &log_weights);
+        report.advise();
+        Block { coefficients, sigma_a, log_weights, report }
+    }
+
+    fn nuts(&self, spec: &TrainSpec, stream: Stream) -> Result<Block> {
+        let density = TDensity::new(self.surrogate.clone(), self.rows, self.sigma_a);
+        let n_chains = spec.nuts.chains.max(1);
+        let settings = spec.nuts.settings(spec.draws.div_ceil(n_chains));
+        let chains = chains::sample(&density, &settings, n_chains, None, stream.named("nuts"))?;
+        let overlooked = chains::overlooked(&density, &chains, stream.named("check"))?;
+        let p = self.surrogate.names().len();
+        let columns: Vec<Vec<f64>> =
+            chains.iter().flat_map(|c| c.draws.iter().map(|z| density.natural(z))).take(spec.draws).collect();
+        let coefficients = Matrix::from_fn(p, columns.len(), |j, s| columns[s][j]);
+        let sigma_a: Vec<f64> = columns.iter().map(|c| c[p]).collect();
+        let log_weights = vec![0.0; columns.len()];
+        let mut report = self.report("nuts", &coefficients, &sigma_a, &log_weights);
+        report.divergences = chains.iter().map(|c| c.diverging).sum();
+        for (j, parameter) in report.parameters.iter_mut().enumerate() {
+            let natural: Vec<Vec<f64>> =
+                chains.iter().map(|c| c.draws.iter().map(|z| density.natural(z)[j]).collect()).collect();
+            // A known sigma_A does not vary.
+            if parameter.sd > 0.0 {
+                parameter.r_hat = Some(diagnostics::r_hat(&natural));
+                parameter.ess_bulk = Some(diagnostics::ess_bulk(&natural));
+                parameter.mcse_mean = Some(diagnostics::mcse_mean(&natural));
+            }
+        }
+        if let Some(found) = overlooked {
+            let name = self.surrogate.names().get(found.coordinate).map_or("sigma_a", String::as_str);
+            report.warnings.push(format!(
+                "T-step of `{}`: NUTS overlooked part of the T-posterior ({:.0} % of it lies outside what the chains \
+                 visited along {name}); do not use these draws; more chains or narrower priors may help",
+                self.name,
+                100.0 * found.share_unvisited
+            ));
+        }
+        report.advise();
+        Ok(Block { coefficients, sigma_a, log_weights, report })
+    }
+
+    /// Summary, posterior predictive and leave-one-out from draws.
+    fn report(&self, method: &str, coefficients: &Matrix, sigma_a: &[f64], log_weights: &[f64]) -> TReport {
+        let names = self.surrogate.names().iter().cloned().chain(["sigma_a".to_string()]).collect();
+        let values: Vec<f64> = coefficients.data().iter().chain(sigma_a).copied().collect();
+        let draws =
+            Draws::weighted(names, Matrix::from_rows(coefficients.rows() + 1, sigma_a.len(), values), log_weights.to_vec());
+        let parameters = (0..draws.names().len())
+            .map(|p| ParameterSummary {
+                name: draws.names()[p].clone(),
+                mean: draws.mean(p),
+                sd: draws.sd(p),
+                quantiles: PROBABILITIES.map(|q| draws.quantile(p, q)),
+                r_hat: None,
+                ess_bulk: None,
+                mcse_mean: None,
+            })
+            .collect();
+        let mut eta = Matrix::default();
+        self.surrogate.predict(&self.rows.x, coefficients, &mut eta, &mut Scratch::default());
+        let weights = draws.weights();
+        let n = self.rows.z.len();
+        let (mut inside, mut rows, mut k_hats) = (0, Vec::with_capacity(n), Vec::with_capacity(n));
+        for i in 0..n {
+            let z = self.rows.z[i];
+            let sd: Vec<f64> = sigma_a.iter().map(|a| a.hypot(self.rows.sigma_s[i])).collect();
+            let below = |weights: &[f64]| -> f64 {
+                weights.iter().zip(eta.row(i)).zip(&sd).map(|((w, e), s)| w * normal_cdf((z - e) / s)).sum()
+            };
+            inside += usize::from((0.05..=0.95).contains(&below(&weights)));
+            let log_ratios: Vec<f64> = (0..sd.len())
+                .map(|s| 0.5 * ((z - eta[(i, s)]) / sd[s]).powi(2) + sd[s].ln() + draws.log_weights()[s])
+                .collect();
+            let smoothed = psis::smooth(&log_ratios);
+            let loo: Vec<f64> = smoothed.log_weights.iter().map(|w| w.exp()).collect();
+            let mean: f64 = loo.iter().zip(eta.row(i)).map(|(w, e)| w * e).sum();
+            let variance: f64 =
+                loo.iter().zip(eta.row(i)).zip(&sd).map(|((w, e), s)| w * (s * s + (e - mean).powi(2))).sum();
+            rows.push((mean, variance.sqrt(), below(&loo)));
+            k_hats.push(smoothed.k_hat);
+        }
+        TReport {
+            output: self.name.to_string(),
+            method: method.to_string(),
+            n_rows: n,
+            parameters,
+            predictive_coverage_90: inside as f64 / n as f64,
+            leave_one_out: LeaveOneOut::new(&self.rows.z, &rows, Some(&k_hats)),
+            divergences: 0,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl TReport {
+    /// Turns each bad value into a sentence.
+    fn advise(&mut self) {
+        let output = &self.output;
+        let bad = self.parameters.iter().filter(|p| p.r_hat.is_some_and(|r| r > 1.01)).max_by(|a, b| a.r_hat.partial_cmp(&b.r_hat).unwrap_or(std::cmp::Ordering::Equal));
+        if let Some(worst) = bad {
+            self.warnings.push(format!(
+                "T-step of `{output}`: R-hat of {} is {:.2}, so the chains have not converged; lengthen train.nuts.warmup, or give the \
+                 coefficients normal priors so that exact draws are possible",
+                worst.name,
+                worst.r_hat.unwrap_or(f64::NAN)
+            ));
+        }
+        if self.divergences > 0 {
+            self.warnings.push(format!(
+                "T-step of `{output}`: {} divergent transitions; the T-posterior is not explored everywhere, try narrower priors",
+                self.divergences
+            ));
+        }
+        if self.leave_one_out.q2 < 0.9 {
+            self.warnings.push(format!(
+                "T-step of `{output}`: runs left out of training are predicted badly (Q2 = {:.2}); add runs or change the surrogate",
+                self.leave_one_out.q2
+            ));
+        }
+        if self.leave_one_out.unreliable > 0 && self.method != "exact" && self.method != "nodes" {
+            self.warnings.push(format!(
+                "T-step of `{output}`: the leave-one-out prediction of {} of {} runs is unreliable (Pareto k-hat > 0.7): these runs \
+                 decide the surrogate by themselves",
+                self.leave_one_out.unreliable, self.n_rows
+            ));
+        }
+    }
+}
