@@ -103,14 +103,37 @@ pub(crate) fn dot_rows(rows: &[f64], weights: &[f64], out: &mut [f64]) {
         || {
             let n = weights.len();
             for (out, row) in out.iter_mut().zip(rows.chunks_exact(n.max(1))) {
-                *out = dot(row, weights);
+                *out = lanes_dot(row, weights);
+            }
+        },
+    );
+}
+
+/// `sum_s a[s] b[s]`.
+pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
+    dispatch(
+        #[inline(always)]
+        || lanes_dot(a, b),
+    )
+}
+
+/// `table[k * S + s] = exp(table[k * S + s] - column[s])`; zero where `column[s]` is minus infinity.
+pub(crate) fn exp_minus_columns(table: &mut [f64], column: &[f64]) {
+    dispatch(
+        #[inline(always)]
+        || {
+            for row in table.chunks_exact_mut(column.len()) {
+                for (value, column) in row.iter_mut().zip(column) {
+                    let shift = if *column == f64::NEG_INFINITY { 0.0 } else { *column };
+                    *value = exp(*value - shift);
+                }
             }
         },
     );
 }
 
 #[inline(always)]
-fn dot(a: &[f64], b: &[f64]) -> f64 {
+fn lanes_dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sum = [0.0; BLOCK / 2];
     let (a_blocks, a_rest) = a.as_chunks::<{ BLOCK / 2 }>();
     let (b_blocks, b_rest) = b.as_chunks::<{ BLOCK / 2 }>();
@@ -135,6 +158,69 @@ pub(crate) fn add_affine(a: f64, b: f64, rows: &[f64], values: &mut [f64]) {
     );
 }
 
+/// `values[s] += a[s] + b[s] rows[s]`.
+pub(crate) fn add_products(a: &[f64], b: &[f64], rows: &[f64], values: &mut [f64]) {
+    dispatch(
+        #[inline(always)]
+        || {
+            for (((value, a), b), row) in values.iter_mut().zip(a).zip(b).zip(rows) {
+                *value += b.mul_add(*row, *a);
+            }
+        },
+    );
+}
+
+/// `total[s] += log sum_k exp(table[k * S + s])` with `S = total.len()`.
+pub(crate) fn add_log_sum_exp_columns(table: &[f64], total: &mut [f64]) {
+    const WIDTH: usize = 64;
+    dispatch(
+        #[inline(always)]
+        || {
+            let n = total.len();
+            for (start, total) in (0..n).step_by(WIDTH).zip(total.chunks_mut(WIDTH)) {
+                let width = total.len();
+                let (mut max, mut sum) = ([f64::NEG_INFINITY; WIDTH], [0.0; WIDTH]);
+                for row in table.chunks_exact(n) {
+                    for (max, value) in max[..width].iter_mut().zip(&row[start..start + width]) {
+                        *max = if *value > *max { *value } else { *max };
+                    }
+                }
+                // Where every node excludes the data the sum below is of exp(-inf) and its log is -inf, as it should be.
+                for max in &mut max {
+                    *max = if *max == f64::NEG_INFINITY { 0.0 } else { *max };
+                }
+                for row in table.chunks_exact(n) {
+                    for ((sum, max), value) in sum[..width].iter_mut().zip(&max).zip(&row[start..start + width]) {
+                        *sum += exp(*value - *max);
+                    }
+                }
+                for ((total, max), sum) in total.iter_mut().zip(&max).zip(&sum) {
+                    *total += max + sum.ln();
+                }
+            }
+        },
+    );
+}
+
+/// `sum_s exp(a[s] + b[s])`, lanes in a fixed order.
+pub(crate) fn sum_exp(a: &[f64], b: &[f64]) -> f64 {
+    dispatch(
+        #[inline(always)]
+        || {
+            let mut sum = [0.0; 8];
+            let (a_blocks, a_rest) = a.as_chunks::<8>();
+            let (b_blocks, b_rest) = b.as_chunks::<8>();
+            for (a, b) in a_blocks.iter().zip(b_blocks) {
+                for lane in 0..8 {
+                    sum[lane] += exp(a[lane] + b[lane]);
+                }
+            }
+            let rest: f64 = a_rest.iter().zip(b_rest).map(|(a, b)| exp(a + b)).sum();
+            sum.iter().sum::<f64>() + rest
+        },
+    )
+}
+
 /// `log sum_s exp(log_alpha[s] + l[s])`; `l` is replaced by `exp(log_alpha[s] + l[s])` over that sum.
 ///
 /// Where every draw excludes the data the result is minus infinity and the weights are zero.
@@ -154,7 +240,7 @@ pub(crate) fn log_mean_exp_weights(log_alpha: &[f64], l: &mut [f64]) -> f64 {
             let ones = [1.0; BLOCK / 2];
             let mut sum = 0.0;
             for chunk in l.chunks(BLOCK / 2) {
-                sum += dot(chunk, &ones[..chunk.len()]);
+                sum += lanes_dot(chunk, &ones[..chunk.len()]);
             }
             let scale = 1.0 / sum;
             l.iter_mut().for_each(|l| *l *= scale);

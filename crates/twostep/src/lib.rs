@@ -11,10 +11,14 @@ pub mod matrix;
 pub mod mcmc;
 pub mod monitor;
 pub mod prior;
+pub mod run;
 pub mod simulate;
 pub mod special;
+pub mod store;
 pub mod stream;
+pub mod study;
 pub mod surrogate;
+pub mod table;
 pub mod train;
 
 pub use error::{Error, Result};

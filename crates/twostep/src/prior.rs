@@ -23,7 +23,7 @@ const MAX_SHAPE: f64 = 1e5;
 const MIN_DF: f64 = 0.2;
 
 /// Names as written in a study, with the parameters in order.
-const FAMILIES: [(&str, &[&str]); 8] = [
+const FAMILIES: [(&str, &[&str]); 9] = [
     ("normal", &["mean", "sd"]),
     ("log-normal", &["mean", "sd"]),
     ("uniform", &["lower", "upper"]),
@@ -32,6 +32,7 @@ const FAMILIES: [(&str, &[&str]); 8] = [
     ("gamma", &["shape", "rate"]),
     ("beta", &["a", "b"]),
     ("student-t", &["df", "mean", "sd"]),
+    ("log-uniform", &["lower", "upper"]),
 ];
 
 /// A family of distributions before truncation, in Stan's parametrisation.
@@ -91,6 +92,13 @@ pub enum Family {
         /// Scale.
         sd: f64,
     },
+    /// `ln x` is uniform on [ln lower, ln upper]; both ends are positive.
+    LogUniform {
+        /// Lower end.
+        lower: f64,
+        /// Upper end.
+        upper: f64,
+    },
 }
 
 /// Which end a probability is counted from; the end with the smaller probability keeps the digits.
@@ -121,6 +129,7 @@ impl Family {
             Self::Gamma { .. } => 5,
             Self::Beta { .. } => 6,
             Self::StudentT { .. } => 7,
+            Self::LogUniform { .. } => 8,
         }
     }
 
@@ -134,7 +143,8 @@ impl Family {
             4 => Self::Exponential { rate: values[0] },
             5 => Self::Gamma { shape: values[0], rate: values[1] },
             6 => Self::Beta { a: values[0], b: values[1] },
-            _ => Self::StudentT { df: values[0], mean: values[1], sd: values[2] },
+            7 => Self::StudentT { df: values[0], mean: values[1], sd: values[2] },
+            _ => Self::LogUniform { lower: values[0], upper: values[1] },
         }
     }
 
@@ -142,7 +152,7 @@ impl Family {
     fn values(&self) -> Vec<f64> {
         match *self {
             Self::Normal { mean, sd } | Self::LogNormal { mean, sd } => vec![mean, sd],
-            Self::Uniform { lower, upper } => vec![lower, upper],
+            Self::Uniform { lower, upper } | Self::LogUniform { lower, upper } => vec![lower, upper],
             Self::HalfNormal { sd } => vec![sd],
             Self::Exponential { rate } => vec![rate],
             Self::Gamma { shape, rate } => vec![shape, rate],
@@ -158,7 +168,7 @@ impl Family {
             Self::LogNormal { .. } | Self::HalfNormal { .. } | Self::Exponential { .. } | Self::Gamma { .. } => {
                 (0.0, f64::INFINITY)
             }
-            Self::Uniform { lower, upper } => (lower, upper),
+            Self::Uniform { lower, upper } | Self::LogUniform { lower, upper } => (lower, upper),
             Self::Beta { .. } => (0.0, 1.0),
         }
     }
@@ -168,6 +178,10 @@ impl Family {
         let (_, parameters) = FAMILIES[self.index()];
         for (&parameter, value) in parameters.iter().zip(self.values()) {
             let (allowed, repair) = match parameter {
+                "lower" | "upper" if matches!(self, Self::LogUniform { .. }) => (
+                    value.is_normal() && value > 0.0,
+                    "a positive number is needed, as zero has no logarithm".to_owned(),
+                ),
                 "mean" | "lower" | "upper" => (value.is_finite(), "a finite number is needed".to_owned()),
                 "df" => (
                     (MIN_DF..=MAX_SHAPE).contains(&value),
@@ -191,6 +205,7 @@ impl Family {
         match *self {
             Self::Normal { sd, .. } | Self::LogNormal { sd, .. } => -HALF_LN_TAU - sd.ln(),
             Self::Uniform { lower, upper } => -(upper - lower).ln(),
+            Self::LogUniform { lower, upper } => -log_ratio(lower, upper).ln(),
             Self::HalfNormal { sd } => std::f64::consts::LN_2 - HALF_LN_TAU - sd.ln(),
             Self::Exponential { rate } => rate.ln(),
             Self::Gamma { shape, rate } => shape * rate.ln() - ln_gamma(shape),
@@ -216,6 +231,7 @@ impl Family {
                 Kernel { log: -0.5 * t * t - x.ln(), slope: 0.0, per_x: -1.0 - t / sd, per_complement: 0.0 }
             }
             Self::Uniform { .. } => smooth(0.0, 0.0),
+            Self::LogUniform { .. } => Kernel { log: -x.ln(), slope: 0.0, per_x: -1.0, per_complement: 0.0 },
             Self::HalfNormal { sd } => {
                 let t = x / sd;
                 smooth(-0.5 * t * t, -t / sd)
@@ -266,6 +282,10 @@ impl Family {
                 (normal_cdf(t), normal_cdf(-t))
             }
             Self::Uniform { lower, upper } => ((x - lower) / (upper - lower), (upper - x) / (upper - lower)),
+            Self::LogUniform { lower, upper } => {
+                let width = log_ratio(lower, upper);
+                (log_ratio(lower, x) / width, log_ratio(x, upper) / width)
+            }
             Self::HalfNormal { sd } => (erf(x / (sd * std::f64::consts::SQRT_2)), 2.0 * normal_cdf(-x / sd)),
             Self::Exponential { rate } => (-(-rate * x).exp_m1(), (-rate * x).exp()),
             Self::Gamma { shape, rate } => gamma_tails(shape, rate * x),
@@ -294,6 +314,11 @@ impl Family {
                 } else {
                     lower + p * (end - lower)
                 }
+            }
+            Self::LogUniform { lower, upper: end } => {
+                // In two halves, as the whole ratio may overflow.
+                let half = (0.5 * p * log_ratio(lower, end)).exp();
+                if upper { end / half / half } else { lower * half * half }
             }
             Self::HalfNormal { sd } if upper => -sd * normal_quantile(0.5 * p),
             Self::HalfNormal { sd } => sd * std::f64::consts::SQRT_2 * erf_inverse(p),
@@ -330,6 +355,7 @@ impl Family {
         }
         match *self {
             Self::Uniform { .. } => return (b - a) / (upper - lower),
+            Self::LogUniform { .. } => return log_ratio(a, b) / log_ratio(lower, upper),
             Self::Exponential { rate } => return -(-rate * a).exp() * (-rate * (b - a)).exp_m1(),
             _ => {}
         }
@@ -374,6 +400,18 @@ static NARROW_RULE: std::sync::LazyLock<(Vec<f64>, Vec<f64>)> = std::sync::LazyL
 /// `factor * log`, with 0 for a factor of 0 whatever the log.
 fn times_log(factor: f64, log: f64) -> f64 {
     if factor == 0.0 { 0.0 } else { factor * log }
+}
+
+/// `ln(upper / lower)` of two positive numbers, with all digits where they are near and without overflow.
+fn log_ratio(lower: f64, upper: f64) -> f64 {
+    let excess = (upper - lower) / lower;
+    if excess < 1.0 {
+        excess.ln_1p()
+    } else if excess.is_finite() {
+        (upper / lower).ln()
+    } else {
+        upper.ln() - lower.ln()
+    }
 }
 
 impl fmt::Display for Family {
@@ -427,7 +465,7 @@ impl Marginal {
     pub fn new(family: Family) -> Result<Self> {
         family.validate()?;
         let (lower, upper) = family.support();
-        if let Family::Uniform { .. } = family {
+        if let Family::Uniform { .. } | Family::LogUniform { .. } = family {
             check_range(&family, lower, upper)?;
         }
         Ok(Self { family, lower, upper, below: 0.0, above: 0.0, mass: 1.0, log_constant: family.log_constant() })
@@ -436,7 +474,7 @@ impl Marginal {
     /// This prior restricted to [lower, upper] (either may be infinite) and renormalised.
     ///
     /// An error if the range is empty or if the family has less than 1e-12 of its probability there. A truncated
-    /// uniform is the narrower uniform.
+    /// uniform or log-uniform is the narrower one.
     pub fn truncated(&self, lower: f64, upper: f64) -> Result<Self> {
         check_range(self, lower, upper)?;
         let (asked, lower, upper) = ((lower, upper), self.lower.max(lower), self.upper.min(upper));
@@ -452,8 +490,10 @@ impl Marginal {
             return Ok(self.clone());
         }
         check_range(self, lower, upper)?;
-        if let Family::Uniform { .. } = self.family {
-            return Self::new(Family::Uniform { lower, upper });
+        match self.family {
+            Family::Uniform { .. } => return Self::new(Family::Uniform { lower, upper }),
+            Family::LogUniform { .. } => return Self::new(Family::LogUniform { lower, upper }),
+            _ => {}
         }
         let (below, above) = (self.family.tails(lower).0, self.family.tails(upper).1);
         let log_constant = self.family.log_constant() - mass.ln();
@@ -592,6 +632,7 @@ impl Marginal {
             Family::Normal { mean, .. } => mean,
             Family::LogNormal { mean, sd } => (mean + 0.5 * sd * sd).exp(),
             Family::Uniform { lower, upper } => 0.5 * lower + 0.5 * upper,
+            Family::LogUniform { lower, upper } => (upper - lower) / log_ratio(lower, upper),
             Family::HalfNormal { sd } => sd * std::f64::consts::FRAC_2_PI.sqrt(),
             Family::Exponential { rate } => 1.0 / rate,
             Family::Gamma { shape, rate } => shape / rate,
@@ -628,6 +669,20 @@ impl Marginal {
             Family::Normal { sd, .. } => sd,
             Family::LogNormal { mean, sd } => (mean + 0.5 * sd * sd).exp() * (sd * sd).exp_m1().sqrt(),
             Family::Uniform { lower, upper } => (upper - lower) / 12.0_f64.sqrt(),
+            // With h half the width of ln x and g the geometric mean of the ends, the mean is g sinh(h) / h and the
+            // variance is the mean times g (cosh(h) - sinh(h) / h), whose series does not cancel where h is small.
+            Family::LogUniform { lower, upper } => {
+                let (mean, h) = (self.mean(), 0.5 * log_ratio(lower, upper));
+                let squared = h * h;
+                let excess = if h < 0.5 {
+                    // sum_k h^2k 2k / (2k + 1)!: the next term is 1e-17 of the first.
+                    const INVERSE: [f64; 7] = [3.0, 30.0, 840.0, 45360.0, 3991680.0, 518918400.0, 93405312000.0];
+                    lower * h.exp() * squared * INVERSE.iter().rev().fold(0.0, |sum, term| sum * squared + 1.0 / term)
+                } else {
+                    0.5 * lower + 0.5 * upper - mean
+                };
+                mean.sqrt() * excess.sqrt()
+            }
             Family::HalfNormal { sd } => sd * (1.0 - std::f64::consts::FRAC_2_PI).sqrt(),
             Family::Exponential { rate } => 1.0 / rate,
             Family::Gamma { shape, rate } => shape.sqrt() / rate,
@@ -914,7 +969,7 @@ mod tests {
     const ULP: f64 = f64::EPSILON;
 
     /// Every family and every kind of bound, poles and cut tails included.
-    const PRIORS: [&str; 21] = [
+    const PRIORS: [&str; 23] = [
         "normal(2, 0.5)",
         "normal(2, 1, lower=0)",
         "normal(0, 1, upper=-1)",
@@ -936,6 +991,8 @@ mod tests {
         "student-t(4, 0, 1)",
         "student-t(1, 3, 0.2)",
         "student-t(2.5, 1, 2, lower=-3)",
+        "log-uniform(0.001, 10)",
+        "log-uniform(2, 2.5)",
     ];
 
     fn marginal(text: &str) -> Marginal {
@@ -982,6 +1039,7 @@ mod tests {
         assert_eq!(marginal("half-normal(0.5, lower=-1)").to_string(), "half-normal(0.5)");
         assert_eq!(marginal("uniform(upper=1, lower=0)").to_string(), "uniform(0, 1)");
         assert_eq!(marginal("uniform(0, 1, lower=0.5)").to_string(), "uniform(0.5, 1)");
+        assert_eq!(marginal("log-uniform(1, 9, upper=3)").to_string(), "log-uniform(1, 3)");
         assert_eq!(serde_json::to_string(&marginal("gamma(2,1)")).unwrap(), "\"gamma(2, 1)\"");
         let refused = serde_json::from_str::<Marginal>("\"gama(2, 1)\"").unwrap_err().to_string();
         assert!(refused.contains("did you mean `gamma`?"), "{refused}");
@@ -996,6 +1054,7 @@ mod tests {
             let (scale, shape) = (10.0_f64.powf(scale), 10.0_f64.powf(shape));
             let family = match FAMILIES[index].0 {
                 "uniform" => Family::Uniform { lower: location, upper: location + scale },
+                "log-uniform" => Family::LogUniform { lower: scale, upper: scale * (1.0 + shape) },
                 "log-normal" => Family::LogNormal { mean: location / 1e5, sd: shape / 1e4 },
                 "half-normal" | "exponential" => Family::from_values(index, &[scale]),
                 "gamma" => Family::Gamma { shape, rate: scale },
@@ -1025,7 +1084,8 @@ mod tests {
     #[test]
     fn refusals_name_the_repair() {
         let known = "known are normal(mean, sd), log-normal(mean, sd), uniform(lower, upper), half-normal(sd), \
-                     exponential(rate), gamma(shape, rate), beta(a, b), student-t(df, mean, sd)";
+                     exponential(rate), gamma(shape, rate), beta(a, b), student-t(df, mean, sd), \
+                     log-uniform(lower, upper)";
         let write = "write normal(mean, sd), optionally with lower=... and upper=...";
         let found = "`nromal(2, 1)`: unknown distribution `nromal`; did you mean `normal`?";
         assert_eq!(message("nromal(2, 1)"), format!("{found} {known}"));
@@ -1043,6 +1103,10 @@ mod tests {
         assert_eq!(
             message("gamma(1e6, 1)"),
             "gamma(1000000, 1): shape = 1000000; it must be positive and at most 100000; beyond, a normal is as good"
+        );
+        assert_eq!(
+            message("log-uniform(0, 1)"),
+            "log-uniform(0, 1): lower = 0; a positive number is needed, as zero has no logarithm"
         );
         assert_eq!(message("uniform(2, 1)"), "uniform(2, 1): the range [2, 1] is empty; lower must be less than upper");
         assert_eq!(
@@ -1317,6 +1381,27 @@ mod tests {
             assert!(distance <= critical, "{text}: {distance} exceeds {critical}");
             assert!(prior.lower < draws[0] && draws[n - 1] < prior.upper, "{text}");
         }
+    }
+
+    #[test]
+    fn a_log_uniform_is_uniform_in_the_logarithm() {
+        let prior = marginal("log-uniform(0.01, 100)");
+        // Decades are equally likely; a logarithm of at most ln 1e4 = 9.2, to an ulp.
+        for (p, x) in [(0.25, 0.1), (0.5, 1.0), (0.75, 10.0)] {
+            assert_relative(prior.quantile(p), x, 10.0 * ULP);
+            assert_relative(prior.cdf(x), p, 4.0 * ULP);
+        }
+        // Both sides of where the variance changes its formula; the difference of moments loses a factor of 13.
+        for upper in [2.7_f64, 2.72] {
+            let prior = marginal(&format!("log-uniform(1, {upper})"));
+            let width = upper.ln();
+            let second = (upper * upper - 1.0) / (2.0 * width);
+            assert_relative(prior.sd().powi(2), second - prior.mean().powi(2), 100.0 * ULP);
+        }
+        // Ends whose ratio overflows.
+        let wide = marginal("log-uniform(1e-300, 1e300)");
+        assert_relative(wide.median(), 1.0, 2000.0 * ULP);
+        assert!(wide.sd().is_finite() && wide.mean().is_finite());
     }
 
     #[test]

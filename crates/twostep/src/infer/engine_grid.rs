@@ -2,13 +2,14 @@
 
 use super::propagation::Method;
 use super::summary::{QuantitySummary, derived_from_grid, from_grid};
-use super::target::PosteriorComponents;
+use super::integrated::{Integrated, Work};
 use super::{Diagnostics, IPosterior, InferSpec, Prepared, agreement};
 use crate::error::Result;
 use crate::mcmc::quadrature::{self, Grid, Settings};
 use crate::monitor::Monitor;
 use crate::special::log_sum_exp;
 use crate::stream::Stream;
+use rayon::prelude::*;
 
 pub(super) fn infer(
     prepared: &Prepared,
@@ -23,7 +24,7 @@ pub(super) fn infer(
         spec.methods.iter().copied().filter(|m| matches!(m, Method::ELik | Method::EPost)).collect();
     let mut out: Vec<(Method, IPosterior)> = Vec::new();
     if !mixtures.is_empty() {
-        let components = PosteriorComponents::per_draw(&prepared.likelihoods, &prepared.prior, alpha);
+        let components = Integrated::new(&prepared.likelihoods, &prepared.prior, alpha, None);
         let refined = quadrature::refine(&components, &settings, &proceed)?;
         let weights: Vec<Vec<f64>> = mixtures
             .iter()
@@ -31,16 +32,30 @@ pub(super) fn infer(
                 m.propagation(spec.point).mix(alpha, &refined.log_evidence).expect("E-Lik and E-Post are mixtures")
             })
             .collect();
+        let offsets: Vec<Vec<f64>> = weights
+            .iter()
+            .map(|log_weights| {
+                let pairs = log_weights.iter().zip(&refined.log_evidence);
+                pairs.map(|(w, z)| if z.is_finite() { w - z } else { f64::NEG_INFINITY }).collect()
+            })
+            .collect();
         let grids = refined.mixtures(&weights);
-        for ((&method, grid), log_weights) in mixtures.iter().zip(&grids).zip(&weights) {
-            let stream = stream.named(method.name());
-            let draws = grid.draws(spec.draws, stream.named("draws"));
-            let offsets: Vec<f64> = log_weights
-                .iter()
-                .zip(&refined.log_evidence)
-                .map(|(w, z)| if z.is_finite() { w - z } else { f64::NEG_INFINITY })
+        let sigma_grids = components.sigma_grids(&grids, &offsets);
+        for (m, (&method, grid)) in mixtures.iter().zip(&grids).enumerate() {
+            let log_weights = &weights[m];
+            let stream = stream.named(method.name()).named("draws");
+            let joint: Vec<(Vec<f64>, usize)> = (0..spec.draws)
+                .into_par_iter()
+                .map_init(Work::default, |work, i| {
+                    let mut rng = stream.at(i as u64).rng();
+                    let mut x = grid.draw(&mut rng);
+                    let (s, sigmas) = components.draw(&x, &offsets[m], work, &mut rng);
+                    x.extend(sigmas);
+                    (x, s)
+                })
                 .collect();
-            let t_draws = prepared.assign(&draws, &offsets, stream.named("t-draws"));
+            let (draws, t_draws): (Vec<_>, Vec<_>) = joint.into_iter().unzip();
+            let sigmas: Vec<&Grid> = sigma_grids.iter().map(|of_sigma| &of_sigma[m]).collect();
             let mut diagnostics = Diagnostics { evaluations: refined.evaluations, ..Diagnostics::default() };
             if method == Method::ELik {
                 let share = agreement(log_weights, alpha);
@@ -49,7 +64,7 @@ pub(super) fn infer(
                 diagnostics.evidence_agreement = Some(share);
                 diagnostics.effective_t_draws = Some(share * alpha.len() as f64);
             }
-            let posterior = posterior(prepared, method, grid, diagnostics, refined.converged, draws, Some(t_draws));
+            let posterior = posterior(prepared, method, grid, &sigmas, diagnostics, refined.converged, draws, Some(t_draws));
             out.push((method, posterior));
             monitor.progress("infer", out.len(), spec.methods.len());
         }
@@ -57,16 +72,28 @@ pub(super) fn infer(
     for &method in spec.methods.iter().filter(|m| !mixtures.contains(m)) {
         let propagation = method.propagation(spec.point);
         let (likelihoods, log_alpha) = prepared.reduced(method, &*propagation);
-        let components = PosteriorComponents::pooled(&likelihoods, &prepared.prior, &log_alpha, &*propagation);
+        let components = Integrated::new(&likelihoods, &prepared.prior, &log_alpha, Some(&*propagation));
         let refined = quadrature::refine(&components, &settings, &proceed)?;
         let grid = refined.mixtures(&[vec![0.0]]).pop().expect("one mixture was asked for");
-        let draws = grid.draws(spec.draws, stream.named(method.name()).named("draws"));
+        let stream = stream.named(method.name()).named("draws");
+        let draws: Vec<Vec<f64>> = (0..spec.draws)
+            .into_par_iter()
+            .map_init(Work::default, |work, i| {
+                let mut rng = stream.at(i as u64).rng();
+                let mut x = grid.draw(&mut rng);
+                let (_, sigmas) = components.draw(&x, &[0.0], work, &mut rng);
+                x.extend(sigmas);
+                x
+            })
+            .collect();
+        let sigma_grids = components.sigma_grids(std::slice::from_ref(&grid), &[vec![-refined.log_evidence[0]]]);
+        let sigmas: Vec<&Grid> = sigma_grids.iter().map(|of_sigma| &of_sigma[0]).collect();
         let diagnostics = Diagnostics {
             log_evidence: Some(refined.log_evidence[0]),
             evaluations: refined.evaluations,
             ..Diagnostics::default()
         };
-        out.push((method, posterior(prepared, method, &grid, diagnostics, refined.converged, draws, None)));
+        out.push((method, posterior(prepared, method, &grid, &sigmas, diagnostics, refined.converged, draws, None)));
         monitor.progress("infer", out.len(), spec.methods.len());
     }
     let order = |m: Method| spec.methods.iter().position(|&n| n == m);
@@ -78,6 +105,7 @@ fn posterior(
     prepared: &Prepared,
     method: Method,
     grid: &Grid,
+    sigmas: &[&Grid],
     mut diagnostics: Diagnostics,
     converged: bool,
     draws: Vec<Vec<f64>>,
@@ -86,8 +114,11 @@ fn posterior(
     let dim = grid.dim();
     let mut unknowns: Vec<QuantitySummary> =
         (0..dim).map(|d| from_grid(grid, d, &prepared.prior.names()[d])).collect();
+    for (j, sigma) in sigmas.iter().enumerate() {
+        unknowns.push(from_grid(sigma, 0, &prepared.prior.names()[dim + j]));
+    }
     let error = unknowns.iter().filter_map(|u| u.quadrature_error).fold(0.0, f64::max);
-    for (name, f) in prepared.quantities().iter().skip(dim) {
+    for (name, f) in prepared.quantities().iter().skip(prepared.prior.len()) {
         unknowns.push(derived_from_grid(grid, name, &**f, error));
     }
     diagnostics.quadrature_error = Some(error);

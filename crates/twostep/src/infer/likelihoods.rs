@@ -2,7 +2,7 @@
 
 use super::conditioned::{Conditioned, Features};
 use crate::kernels;
-use crate::likelihood::{ErrorSharing, Likelihood, Reduced};
+use crate::likelihood::{Class, ErrorSharing, Likelihood, Reduced};
 use crate::matrix::Matrix;
 use crate::surrogate::{Scratch, Surrogate};
 use std::sync::Arc;
@@ -188,9 +188,81 @@ impl Likelihoods {
     pub fn log_likelihoods(&self, sigma: &[f64], workspace: &Workspace, out: &mut [f64]) {
         out.fill(0.0);
         for (output, ws) in self.outputs.iter().zip(&workspace.outputs) {
-            output.add_log_likelihoods(sigma, ws, out);
+            output.add_log_likelihoods(output.sigma(sigma), None, ws, out);
         }
         // NaN arises where terms of both signs overflow, far outside anything the data allow.
+        out.iter_mut().filter(|l| l.is_nan()).for_each(|l| *l = f64::NEG_INFINITY);
+    }
+
+    /// The output whose sd is sigma number `j`.
+    pub(super) fn output_of_sigma(&self, j: usize) -> usize {
+        self.outputs.iter().position(|o| o.term.sigma == Some(j)).expect("every sigma belongs to an output")
+    }
+
+    /// Number of measurements of an output.
+    pub(super) fn n_measurements(&self, output: usize) -> usize {
+        self.outputs[output].term.data.n
+    }
+
+    /// The one class through which an output depends on its unknown sd and on the surrogate, with the constant beside it;
+    /// `None` where there are several, or rows that do not reduce.
+    pub(super) fn only_class(&self, output: usize) -> Option<(&Class, f64, ErrorSharing)> {
+        let term = &self.outputs[output].term;
+        match term.data.classes.as_slice() {
+            [class] if term.data.rows.is_empty() && class.sd.is_none() => Some((class, term.data.constant, term.error)),
+            _ => None,
+        }
+    }
+
+    /// Residual sums of squares of the first class of an output, by draw.
+    pub(super) fn residuals<'w>(&self, output: usize, workspace: &'w Workspace) -> &'w [f64] {
+        workspace.outputs[output].residuals.row(0)
+    }
+
+    /// `out[s] = l_s` of one output alone.
+    pub(super) fn output_log_likelihoods(&self, output: usize, sigma: f64, workspace: &Workspace, out: &mut [f64]) {
+        self.tabulated_log_likelihoods(output, 0, sigma, &[], workspace, out);
+    }
+
+    /// Adds `l_s` of the outputs whose sds are known.
+    pub(super) fn known_log_likelihoods(&self, workspace: &Workspace, out: &mut [f64]) {
+        for (output, ws) in self.outputs.iter().zip(&workspace.outputs) {
+            if output.term.sigma.is_none() {
+                output.add_log_likelihoods(f64::NAN, None, ws, out);
+            }
+        }
+    }
+
+    /// Coefficients `a` and `b` of every class (K x S each) at the given sds, where they differ between draws.
+    pub(super) fn class_tables(&self, output: usize, sigma: &[f64]) -> Vec<(Matrix, Matrix)> {
+        let term = &self.outputs[output].term;
+        let Some(sigma_a) = &term.sigma_a else { return Vec::new() };
+        let table = |f: &dyn Fn(f64, f64) -> f64| Matrix::from_fn(sigma.len(), sigma_a.len(), |k, s| f(sigma[k], sigma_a[s]));
+        let classes = term.data.classes.iter();
+        classes
+            .map(|class| {
+                let sd = |sigma: f64| class.sd.unwrap_or(sigma);
+                (
+                    table(&|sigma, a| class.terms(sd(sigma), a, term.error).a),
+                    table(&|sigma, a| class.terms(sd(sigma), a, term.error).b),
+                )
+            })
+            .collect()
+    }
+
+    /// `out[s] = l_s` of one output at sd number `k` of the tables made by [`Self::class_tables`] for it.
+    pub(super) fn tabulated_log_likelihoods(
+        &self,
+        output: usize,
+        k: usize,
+        sigma: f64,
+        tables: &[(Matrix, Matrix)],
+        workspace: &Workspace,
+        out: &mut [f64],
+    ) {
+        out.fill(0.0);
+        let tables = if tables.is_empty() { None } else { Some((k, tables)) };
+        self.outputs[output].add_log_likelihoods(sigma, tables, &workspace.outputs[output], out);
         out.iter_mut().filter(|l| l.is_nan()).for_each(|l| *l = f64::NEG_INFINITY);
     }
 
@@ -254,21 +326,32 @@ impl Prepared {
         }
     }
 
-    fn sd(&self, known: Option<f64>, sigma: &[f64]) -> f64 {
-        known.unwrap_or_else(|| self.term.sigma.map_or(f64::NAN, |j| sigma[j]))
+    /// This output's own sd among all.
+    fn sigma(&self, sigma: &[f64]) -> f64 {
+        self.term.sigma.map_or(f64::NAN, |j| sigma[j])
     }
 
-    fn add_log_likelihoods(&self, sigma: &[f64], ws: &OutputWorkspace, out: &mut [f64]) {
+    /// Adds `l_s` at this output's sd; `tables` holds the classes' coefficients at node k, where they were computed before.
+    fn add_log_likelihoods(
+        &self,
+        sigma: f64,
+        tables: Option<(usize, &[(Matrix, Matrix)])>,
+        ws: &OutputWorkspace,
+        out: &mut [f64],
+    ) {
         let term = &self.term;
         out.iter_mut().for_each(|l| *l += term.data.constant);
         for (c, class) in term.data.classes.iter().enumerate() {
-            let sd = self.sd(class.sd, sigma);
-            match &term.sigma_a {
-                None => {
+            let sd = class.sd.unwrap_or(sigma);
+            match (&term.sigma_a, tables) {
+                (None, _) => {
                     let terms = class.terms(sd, 0.0, term.error);
                     kernels::add_affine(terms.a, terms.b, ws.residuals.row(c), out);
                 }
-                Some(sigma_a) => {
+                (Some(_), Some((k, tables))) => {
+                    kernels::add_products(tables[c].0.row(k), tables[c].1.row(k), ws.residuals.row(c), out);
+                }
+                (Some(sigma_a), None) => {
                     for ((out, residual), &sigma_a) in out.iter_mut().zip(ws.residuals.row(c)).zip(sigma_a) {
                         let terms = class.terms(sd, sigma_a, term.error);
                         *out += terms.a + terms.b * residual;
@@ -277,7 +360,7 @@ impl Prepared {
             }
         }
         for (row, &at) in term.data.rows.iter().zip(&self.row_at) {
-            let sd = self.sd(row.sd, sigma);
+            let sd = row.sd.unwrap_or(sigma);
             for (s, (out, &eta)) in out.iter_mut().zip(ws.eta.row(at)).enumerate() {
                 let (mu, _) = term.link.apply(eta);
                 *out += row.score(&*term.family, mu, term.total_sd(sd, s)).log_lik;
@@ -287,13 +370,14 @@ impl Prepared {
 
     fn pull(&self, sigma: &[f64], weights: &[f64], ws: &mut OutputWorkspace, by_omega: &mut [f64], by_sigma: &mut [f64]) {
         let term = &self.term;
+        let sigma = self.sigma(sigma);
         if !self.points.is_empty() {
             ws.eta_bar.reshape(self.points.len(), weights.len());
             ws.eta_bar.data_mut().fill(0.0);
         }
         ws.bar.resize(weights.len(), 0.0);
         for (c, class) in term.data.classes.iter().enumerate() {
-            let sd = self.sd(class.sd, sigma);
+            let sd = class.sd.unwrap_or(sigma);
             let mut by_sd = 0.0;
             match &term.sigma_a {
                 None => {
@@ -335,7 +419,7 @@ impl Prepared {
             }
         }
         for (row, &at) in term.data.rows.iter().zip(&self.row_at) {
-            let sd = self.sd(row.sd, sigma);
+            let sd = row.sd.unwrap_or(sigma);
             for s in 0..weights.len() {
                 if weights[s] == 0.0 {
                     continue;

@@ -5,6 +5,7 @@ mod conditioned;
 mod engine_grid;
 mod engine_nuts;
 mod engine_smc;
+mod integrated;
 mod likelihoods;
 pub mod propagation;
 mod spec;
@@ -14,7 +15,7 @@ mod target;
 pub use likelihoods::{Likelihoods, Link, OutputTerm, Workspace};
 pub use spec::{Engine, InferSpec, NutsSpec, SmcSpec};
 pub use summary::QuantitySummary;
-pub use target::{PosteriorComponents, Target};
+pub use target::Target;
 
 use crate::draws::Draws;
 use crate::error::{Error, Result};
@@ -325,10 +326,10 @@ fn choose(weights: &[f64], rng: &mut impl Rng) -> usize {
     weights.len() - 1
 }
 
-/// The engine that `auto` takes for this many parameters.
-pub fn choose_engine(engine: Engine, n_parameters: usize) -> Engine {
+/// The engine that `auto` takes for this many unknowns.
+pub fn choose_engine(engine: Engine, n_unknowns: usize) -> Engine {
     match engine {
-        Engine::Auto if n_parameters < MAX_AXES => Engine::Grid,
+        Engine::Auto if n_unknowns <= MAX_AXES => Engine::Grid,
         Engine::Auto => Engine::Smc,
         other => other,
     }
@@ -339,7 +340,7 @@ pub fn choose_engine(engine: Engine, n_parameters: usize) -> Engine {
 /// # Errors
 /// Those of the engine, or an interruption.
 pub fn infer(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dyn Monitor) -> Result<Vec<IPosterior>> {
-    let engine = choose_engine(spec.engine, prepared.prior.len());
+    let engine = choose_engine(spec.engine, prepared.likelihoods.n_unknowns());
     let mut out = match engine {
         Engine::Grid | Engine::Auto => engine_grid::infer(prepared, spec, stream, monitor)?,
         Engine::Smc => engine_smc::infer(prepared, spec, stream, monitor)?,

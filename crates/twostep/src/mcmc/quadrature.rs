@@ -1,4 +1,4 @@
-//! Adaptive tensor quadrature of many densities at once over one to four parameters, looking everywhere by construction.
+//! Adaptive tensor quadrature of many densities at once over one to three parameters, looking everywhere by construction.
 //!
 //! The domain is mapped to the unit cube and cut into cells, each with a tensor Gauss-Legendre rule. A cell is halved while
 //! some component is rough in it, or while a parabola through its log density promises a peak between its nodes; every
@@ -15,7 +15,7 @@ use rayon::prelude::*;
 pub const NODES: usize = 5;
 
 /// More axes than this make a tensor rule dearer than sampling.
-pub const MAX_AXES: usize = 4;
+pub const MAX_AXES: usize = 3;
 
 /// The range of one parameter and how the unit interval is stretched over it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +41,13 @@ pub enum Axis {
         /// Value below the upper end that is reached in the middle.
         scale: f64,
     },
+    /// `log x = lower + t (upper - lower)`.
+    Log {
+        /// Logarithm of the lower end.
+        lower: f64,
+        /// Logarithm of the upper end.
+        upper: f64,
+    },
     /// `x = centre + scale u / (1 - u^2)` with `u = 2t - 1`.
     Line {
         /// Centre.
@@ -65,6 +72,10 @@ impl Axis {
     pub fn at(&self, t: f64) -> (f64, f64) {
         match *self {
             Self::Interval { lower, upper } => (lower + t * (upper - lower), (upper - lower).ln()),
+            Self::Log { lower, upper } => {
+                let log = lower + t * (upper - lower);
+                (log.exp(), log + (upper - lower).ln())
+            }
             Self::Above { lower, scale } => (lower + scale * t / (1.0 - t), scale.ln() - 2.0 * (1.0 - t).ln()),
             Self::Below { upper, scale } => (upper - scale * (1.0 - t) / t, scale.ln() - 2.0 * t.ln()),
             Self::Line { centre, scale } => {
@@ -106,7 +117,8 @@ pub trait Components: Sync {
 /// When to stop refining.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Bound on the summed roughness of all cells, relative to the total mass.
+    /// Bound on the summed roughness of all cells (size of the two highest Legendre modes), weighted by how much a cell moves
+    /// second moments. The rule integrates four more degrees, so errors are far smaller: 1e-4 sd at the default 0.1.
     pub tolerance: f64,
     /// Bound on cells times components, which bounds the memory (8 bytes each).
     pub max_values: usize,
@@ -114,9 +126,14 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { tolerance: 1e-3, max_values: 1 << 27 }
+        Self { tolerance: 0.1, max_values: 1 << 27 }
     }
 }
+
+/// Share of a component that may stay hidden between the nodes of a cell.
+const HIDDEN_SHARE: f64 = 1e-4;
+/// How much higher than the sum of parabolas along the axes a peak between nodes may rise.
+const ENTANGLED: f64 = 1.5;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Cell {
@@ -154,7 +171,12 @@ struct Rule {
 }
 
 impl Rule {
-    fn new() -> Self {
+    fn new() -> &'static Self {
+        static RULE: std::sync::OnceLock<Rule> = std::sync::OnceLock::new();
+        RULE.get_or_init(Self::compute)
+    }
+
+    fn compute() -> Self {
         let (x, w) = gauss_legendre(NODES);
         let (mut nodes, mut weights, mut modes) = ([0.0; NODES], [0.0; NODES], [[0.0; NODES]; NODES]);
         for j in 0..NODES {
@@ -218,7 +240,7 @@ pub struct Refined<'a, C: Components> {
 
 struct Evaluator<'a, C: Components> {
     components: &'a C,
-    rule: Rule,
+    rule: &'static Rule,
     n_nodes: usize,
 }
 
@@ -367,7 +389,7 @@ impl<'a, C: Components> Evaluator<'a, C> {
         let (k, dim) = (max.len(), self.components.axes().len());
         let mut worst = (f64::NEG_INFINITY, 0);
         for c in 0..k {
-            if !max[c].is_finite() || importance[c] <= 0.0 {
+            if !max[c].is_finite() || importance[c] < 1e-9 {
                 continue;
             }
             let (mut gain, mut steepest) = (0.0, (0.0, 0));
@@ -391,8 +413,9 @@ impl<'a, C: Components> Evaluator<'a, C> {
                     steepest = (along, d);
                 }
             }
-            // A gain below one log unit is resolved: roughness judges it.
-            let log_share = max[c] + gain + log_volume - log_evidence[c] + importance[c].ln();
+            // A gain below one log unit is resolved: roughness judges it. The parabola sees one axis at a time; where
+            // the best value of another axis moves with it (a small sd fits only at the peak), the rise is larger.
+            let log_share = max[c] + ENTANGLED * gain + log_volume - log_evidence[c];
             if gain > 1.0 && log_share > worst.0 {
                 worst = (log_share, steepest.1);
             }
@@ -419,14 +442,14 @@ pub fn refine<'a, C: Components>(
     if dim == 0 || dim > MAX_AXES {
         return Err(Error::invalid(
             "infer.engine",
-            format!("the grid takes 1 to {MAX_AXES} parameters, this study has {dim} (unknowns and unknown sds)"),
+            format!("the grid takes 1 to {MAX_AXES} unknowns, this study has {dim}"),
             "use engine = \"smc\"",
         ));
     }
     let evaluator = Evaluator::new(components);
     let k = components.len();
     // Enough cells that a peak leaves its slope on some node; the later rounds do the rest.
-    let per_axis = [64, 16, 8, 5][dim - 1];
+    let per_axis = [128, 16, 8][dim - 1];
     let mut pending: Vec<Cell> = (0..per_axis_pow(per_axis, dim))
         .map(|index| {
             let mut cell = Cell { lower: [0.0; MAX_AXES], width: [1.0; MAX_AXES] };
@@ -458,23 +481,30 @@ pub fn refine<'a, C: Components>(
             .map(|c| log_sum_exp(&per_leaf.iter().map(|row| row[c]).collect::<Vec<_>>()))
             .collect();
         importance = components.importance(&log_evidence);
-        let errors: Vec<(f64, usize)> = leaves
+        let shares: Vec<f64> = leaves
             .par_iter()
             .map(|leaf| {
-                let share: f64 = (0..k)
+                (0..k)
                     .filter(|&c| leaf.log_integral[c] > log_evidence[c] - 40.0)
                     .map(|c| importance[c] * (leaf.log_integral[c] - log_evidence[c]).exp())
-                    .sum();
-                let worst = (0..dim).fold((0.0, 0), |worst, d| if leaf.rough[d] > worst.0 { (leaf.rough[d], d) } else { worst });
-                (share * worst.0, worst.1)
+                    .sum()
+            })
+            .collect();
+        let far = distances(components.axes(), &leaves, &shares);
+        let errors: Vec<(f64, usize)> = leaves
+            .iter()
+            .zip(shares.iter().zip(far))
+            .map(|(leaf, (share, far))| {
+                let worst =
+                    (0..dim).fold((0.0, 0), |worst, d| if leaf.rough[d] > worst.0 { (leaf.rough[d], d) } else { worst });
+                (share * far * worst.0, worst.1)
             })
             .collect();
         let total: f64 = errors.iter().map(|e| e.0).sum();
         // A component's evidence is not known before the first round: its cells are judged again in the second.
         let first = round == 0;
         let full = leaves.len() * k > settings.max_values;
-        // Hidden mass is judged against the tolerance too.
-        let log_hidden = (0.1 * settings.tolerance / k as f64).ln();
+        let log_hidden = HIDDEN_SHARE.ln();
         let seek = |leaf: &Leaf| leaf.hidden.0 > log_hidden;
         if !first && (full || (total <= settings.tolerance && !leaves.iter().any(seek))) {
             converged = total <= settings.tolerance && !leaves.iter().any(seek);
@@ -506,6 +536,23 @@ pub fn refine<'a, C: Components>(
     Ok(Refined { components, cells: leaves.iter().map(|leaf| leaf.cell).collect(), log_evidence, converged, evaluations })
 }
 
+/// How much a cell's mass moves the second moments: `max(1, z^2)` with `z` its distance from the mean in sds, over the axes.
+fn distances(axes: &[Axis], leaves: &[Leaf], shares: &[f64]) -> Vec<f64> {
+    let centre = |leaf: &Leaf, d: usize| axes[d].at(leaf.cell.lower[d] + 0.5 * leaf.cell.width[d]).0;
+    let total: f64 = shares.iter().sum();
+    let mut out = vec![1.0; leaves.len()];
+    for d in 0..axes.len() {
+        let mean = leaves.iter().zip(shares).map(|(l, s)| s * centre(l, d)).sum::<f64>() / total;
+        let variance = leaves.iter().zip(shares).map(|(l, s)| s * (centre(l, d) - mean).powi(2)).sum::<f64>() / total;
+        if variance > 0.0 {
+            for (out, leaf) in out.iter_mut().zip(leaves) {
+                *out = f64::max(*out, (centre(leaf, d) - mean).powi(2) / variance);
+            }
+        }
+    }
+    out
+}
+
 fn per_axis_pow(base: usize, exponent: usize) -> usize {
     base.pow(exponent as u32)
 }
@@ -534,7 +581,7 @@ impl<C: Components> Refined<'_, C> {
                     let mut out = Vec::with_capacity(offsets.len() * evaluator.n_nodes);
                     for offset in &offsets {
                         for row in buffers.values.chunks_exact(k) {
-                            out.push(mixture_value(row, offset));
+                            out.push(kernels::sum_exp(row, offset));
                         }
                     }
                     out
@@ -549,25 +596,6 @@ impl<C: Components> Refined<'_, C> {
             })
             .collect()
     }
-}
-
-/// `sum_k exp(row_k + offset_k)`.
-fn mixture_value(row: &[f64], offset: &[f64]) -> f64 {
-    kernels::dispatch(
-        #[inline(always)]
-        || {
-            let mut sum = [0.0; 8];
-            let (rows, rest) = row.as_chunks::<8>();
-            let (offsets, rest_offsets) = offset.as_chunks::<8>();
-            for (row, offset) in rows.iter().zip(offsets) {
-                for lane in 0..8 {
-                    sum[lane] += kernels::exp(row[lane] + offset[lane]);
-                }
-            }
-            let tail: f64 = rest.iter().zip(rest_offsets).map(|(r, o)| kernels::exp(r + o)).sum();
-            sum.iter().sum::<f64>() + tail
-        },
-    )
 }
 
 /// A normalised density on cells: moments, marginals, quantiles and draws.
@@ -615,6 +643,19 @@ impl Grid {
         Self { axes, cells, values, masses }
     }
 
+    /// A density of one parameter given at the nodes of the panels between these edges of the unit interval.
+    pub fn from_panels(axis: Axis, edges: &[f64], values: Vec<f64>) -> Self {
+        let cells = edges
+            .windows(2)
+            .map(|panel| {
+                let mut cell = Cell { lower: [0.0; MAX_AXES], width: [1.0; MAX_AXES] };
+                (cell.lower[0], cell.width[0]) = (panel[0], panel[1] - panel[0]);
+                cell
+            })
+            .collect();
+        Self::new(vec![axis], cells, values)
+    }
+
     /// Number of parameters.
     pub fn dim(&self) -> usize {
         self.axes.len()
@@ -643,6 +684,35 @@ impl Grid {
                 f(&x, weight);
             }
         }
+    }
+
+    /// Nodes of grids on the same cells with the weight that each grid gives them, by the embedded rule (three nodes per axis,
+    /// enough for what varies slowly over a cell), without those that together hold less than `negligible` of every grid.
+    pub fn shared_nodes(grids: &[Grid], negligible: f64) -> Vec<(Vec<f64>, Vec<f64>)> {
+        let (dim, rule) = (grids[0].dim(), Rule::new());
+        let n_nodes = NODES.pow(dim as u32);
+        let mut out: Vec<(Vec<f64>, Vec<f64>)> = Vec::new();
+        for (c, cell) in grids[0].cells.iter().enumerate() {
+            let volume: f64 = cell.width[..dim].iter().product();
+            for node in 0..n_nodes {
+                let weight: f64 = (0..dim).map(|d| rule.embedded[digit(node, d, dim)]).product::<f64>() * volume;
+                if weight > 0.0 {
+                    let t = |d: usize| cell.lower[d] + cell.width[d] * 0.5 * (rule.nodes[digit(node, d, dim)] + 1.0);
+                    let x = (0..dim).map(|d| grids[0].axes[d].at(t(d)).0).collect();
+                    out.push((x, grids.iter().map(|g| weight * g.values[c * n_nodes + node]).collect()));
+                }
+            }
+        }
+        let largest = |weights: &[f64]| weights.iter().fold(0.0, |m: f64, w| m.max(*w));
+        let mut sorted: Vec<f64> = out.iter().map(|(_, w)| largest(w)).collect();
+        sorted.sort_by(f64::total_cmp);
+        let mut sum = 0.0;
+        let threshold = sorted.into_iter().find(|w| {
+            sum += w;
+            sum > negligible
+        });
+        out.retain(|(_, w)| largest(w) >= threshold.unwrap_or(0.0));
+        out
     }
 
     /// Mean and sd of parameter `d`.
@@ -691,34 +761,29 @@ impl Grid {
         Marginal { axis: self.axes[d], pieces }
     }
 
-    /// `n` independent draws, by inversion within a cell chosen by its mass.
-    pub fn draws(&self, n: usize, stream: Stream) -> Vec<Vec<f64>> {
+    /// One draw, by inversion within a cell chosen by its mass.
+    pub fn draw(&self, rng: &mut impl Rng) -> Vec<f64> {
         let dim = self.dim();
         let n_nodes = NODES.pow(dim as u32);
-        let rule = Rule::new();
-        let cumulative: Vec<f64> = self
-            .masses
-            .iter()
-            .scan(0.0, |sum, m| {
-                *sum += m;
-                Some(*sum)
-            })
-            .collect();
-        (0..n)
-            .into_par_iter()
-            .map(|i| {
-                let mut rng = stream.at(i as u64).rng();
-                let c = cumulative.partition_point(|&m| m < rng.random::<f64>()).min(self.cells.len() - 1);
-                let mut values = self.values[c * n_nodes..(c + 1) * n_nodes].to_vec();
-                let cell = &self.cells[c];
-                (0..dim)
-                    .map(|d| {
-                        let u = draw_along(&rule, &mut values, &mut rng);
-                        self.axes[d].at(cell.lower[d] + cell.width[d] * 0.5 * (u + 1.0)).0
-                    })
-                    .collect()
+        let mut target = rng.random::<f64>();
+        let c = self.masses.iter().position(|m| {
+            target -= m;
+            target < 0.0
+        });
+        let c = c.unwrap_or(self.cells.len() - 1);
+        let mut values = self.values[c * n_nodes..(c + 1) * n_nodes].to_vec();
+        let (cell, rule) = (&self.cells[c], Rule::new());
+        (0..dim)
+            .map(|d| {
+                let u = draw_along(rule, &mut values, rng);
+                self.axes[d].at(cell.lower[d] + cell.width[d] * 0.5 * (u + 1.0)).0
             })
             .collect()
+    }
+
+    /// `n` independent draws.
+    pub fn draws(&self, n: usize, stream: Stream) -> Vec<Vec<f64>> {
+        (0..n).into_par_iter().map(|i| self.draw(&mut stream.at(i as u64).rng())).collect()
     }
 }
 

@@ -2,6 +2,9 @@
 
 pub mod builtin;
 pub mod design;
+mod spec;
+
+pub use spec::{DesignSpec, SimulatorSpec};
 
 use crate::error::{Error, Result};
 

@@ -5,7 +5,7 @@ mod density;
 mod exact;
 mod spec;
 
-pub use spec::{KnownSigmaS, TrainMethod, TrainSpec};
+pub use spec::{KnownSigmaS, NutsSpec, TrainMethod, TrainSpec};
 
 use crate::draws::Draws;
 use crate::error::{Error, Result};

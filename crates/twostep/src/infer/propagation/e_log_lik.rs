@@ -25,6 +25,10 @@ impl Propagation for ELogLik {
         sum
     }
 
+    fn linear_weights(&self, log_alpha: &[f64]) -> Option<Vec<f64>> {
+        Some(log_alpha.iter().map(|a| a.exp()).collect())
+    }
+
     fn mix(&self, _: &[f64], _: &[f64]) -> Option<Vec<f64>> {
         None
     }

@@ -31,6 +31,12 @@ pub trait Propagation: Sync {
     /// The pooled log-likelihood of `l_s`; replaces `l` by its derivative by each `l_s`.
     fn pool(&self, log_alpha: &[f64], l: &mut [f64]) -> f64;
 
+    /// Where the pooled log-likelihood is `sum_s weight_s l_s`: the weights.
+    fn linear_weights(&self, log_alpha: &[f64]) -> Option<Vec<f64>> {
+        let _ = log_alpha;
+        None
+    }
+
     /// Log-weights of the posteriors `p_s = p(y | omega, theta_s) p(omega) / Z_s` whose mixture the I-posterior is, given
     /// the evidences `Z_s`; `None` where it is no such mixture.
     fn mix(&self, log_alpha: &[f64], log_evidence: &[f64]) -> Option<Vec<f64>>;

@@ -1,0 +1,146 @@
+//! Outputs at new conditions under the I-posterior, with surrogate error and measurement noise: why people calibrate.
+
+use super::stages::{measurement_sd, parameter_names};
+use super::Project;
+use crate::draws::Sorted;
+use crate::error::{Error, Result};
+use crate::infer::propagation::Method;
+use crate::likelihood::{Family, Generator};
+use crate::matrix::Matrix;
+use crate::stream::Stream;
+use crate::study::Stage;
+use crate::surrogate::Scratch;
+use crate::table::Table;
+use crate::train::{PROBABILITIES, output_draws};
+use rand::RngExt;
+use rand_distr::StandardNormal;
+use rayon::prelude::*;
+
+/// Predicts every output of setting `index` at the conditions in `at`, one row per point and output.
+///
+/// Each I-draw takes the T-draw it belongs to (E-Lik, E-Post), the point estimate (Point), or one by its weight (E-Log-Lik,
+/// clusters); the surrogate's approximation error is added. Columns: conditions, output, mean, sd and quantiles of the
+/// simulator's output, then the 90 % interval of a new measurement.
+///
+/// # Errors
+/// A stale or missing I-step, a missing condition column, or conditions outside the range where the surrogate was trained.
+pub fn predict(project: &Project, index: usize, at: &Table, method: Option<Method>) -> Result<Table> {
+    let setting = &project.settings()[index];
+    let study = &setting.study;
+    let folder = project.setting_folder(index);
+    if !folder.is_fresh(Stage::Infer, &study.fingerprint(Stage::Infer)) {
+        return Err(Error::failed("predict", "the I-step is not finished for this study as it is", "run `twostep run` first"));
+    }
+    let names: Vec<&str> = study.conditions.iter().map(|c| c.name.as_str()).collect();
+    let known = if names.is_empty() { Matrix::zeros(at.n_rows().max(1), 0) } else { at.matrix(&names)? };
+    for i in 0..known.rows() {
+        for (d, condition) in study.conditions.iter().enumerate() {
+            let (lower, upper) = condition.range;
+            let slack = 1e-9 * (upper - lower);
+            if !(lower - slack..=upper + slack).contains(&known[(i, d)]) {
+                return Err(Error::invalid(
+                    at.place(i, &condition.name),
+                    format!("{} lies outside [{lower}, {upper}], where the surrogate was trained", known[(i, d)]),
+                    "extend conditions.range and simulate there, or remove the row",
+                ));
+            }
+        }
+    }
+    let set = project.training(index)?;
+    let posterior = project.t_posterior(index, &set)?;
+    let parameters = parameter_names(study, &project.measured(index)?);
+    let method = method.unwrap_or(study.infer.answer);
+    let posteriors = folder.read_i_step(&parameters)?;
+    let answer = posteriors.iter().find(|p| p.method == method.name()).ok_or_else(|| {
+        let known: Vec<&str> = posteriors.iter().map(|p| p.method.as_str()).collect();
+        Error::invalid("--method", format!("the study has no answer by {}", method.name()), format!("use one of {}", known.join(", ")))
+    })?;
+    let point = (method == Method::Point).then(|| method.propagation(study.infer.point).reduce(&posterior.draws));
+    let t_draws = point.as_ref().unwrap_or(&posterior.draws);
+    let cumulative: Vec<f64> = t_draws
+        .weights()
+        .iter()
+        .scan(0.0, |sum, w| {
+            *sum += w;
+            Some(*sum)
+        })
+        .collect();
+    let n_unknowns = study.unknowns.len();
+    let stream = Stream::root(study.seed).named("predict");
+    let (mut rows, mut outputs_column): (Vec<Vec<f64>>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut conditions: Vec<Vec<f64>> = vec![Vec::new(); names.len()];
+    for (o, output) in study.outputs.iter().enumerate() {
+        let trained = &posterior.outputs[o];
+        let (coefficients, sigma_a) = output_draws(&posterior.outputs, t_draws.values(), o);
+        let sigma_name = if study.outputs.len() > 1 { format!("sigma_i[{}]", output.name) } else { "sigma_i".into() };
+        let sigma_at = parameters.iter().position(|n| *n == sigma_name);
+        // Per I-draw: the simulator's output and a new measurement at every point.
+        let drawn: Vec<(Vec<f64>, Vec<f64>)> = answer
+            .draws
+            .par_iter()
+            .enumerate()
+            .map(|(k, x)| {
+                let mut rng = stream.named(&output.name).at(k as u64).rng();
+                let s = match &answer.t_draws {
+                    Some(own) if point.is_none() => own[k],
+                    _ => cumulative.partition_point(|c| *c < rng.random::<f64>()).min(cumulative.len() - 1),
+                };
+                let inputs = Matrix::from_fn(known.rows(), n_unknowns + names.len(), |i, d| {
+                    if d < n_unknowns { x[d] } else { known[(i, d - n_unknowns)] }
+                });
+                let mut eta = Matrix::default();
+                trained.surrogate.predict(&inputs, &coefficients.select_cols(&[s]), &mut eta, &mut Scratch::default());
+                let sigma_i = match (sigma_at, &output.noise.sd) {
+                    (Some(j), _) => Some(x[j]),
+                    // An output that was never measured: its sd is what the prior says.
+                    (None, crate::likelihood::Sd::Prior(prior)) => Some(prior.sample(&mut rng)),
+                    _ => None,
+                };
+                let sd = measurement_sd(&output.noise.sd, sigma_i);
+                let generator = sd.map(|sd| match output.noise.family {
+                    Family::Normal => Generator::Normal { sd },
+                    Family::LogNormal { .. } => Generator::LogNormal { sd },
+                    Family::StudentT { df } => Generator::StudentT { sd, df },
+                });
+                let simulated: Vec<f64> = (0..known.rows())
+                    .map(|i| {
+                        let (shift, factor) = trained.affine;
+                        let e = sigma_a[s] * rng.sample::<f64, _>(StandardNormal);
+                        let eta = shift + factor * eta[(i, 0)] + e;
+                        if output.log { eta.exp() } else { eta }
+                    })
+                    .collect();
+                let measured =
+                    simulated.iter().map(|&y| generator.map_or(f64::NAN, |g| g.sample(y, &mut rng))).collect();
+                (simulated, measured)
+            })
+            .collect();
+        for i in 0..known.rows() {
+            let weights = vec![1.0; drawn.len()];
+            let simulated: Vec<f64> = drawn.iter().map(|d| d.0[i]).collect();
+            let measured: Vec<f64> = drawn.iter().map(|d| d.1[i]).collect();
+            let mean = simulated.iter().sum::<f64>() / simulated.len() as f64;
+            let variance = simulated.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / simulated.len() as f64;
+            let (sorted, sorted_measured) = (Sorted::new(&simulated, &weights), Sorted::new(&measured, &weights));
+            let mut row = vec![mean, variance.sqrt()];
+            row.extend(PROBABILITIES.map(|p| sorted.quantile(p)));
+            row.extend([0.05, 0.95].map(|p| sorted_measured.quantile(p)));
+            rows.push(row);
+            outputs_column.push(output.name.clone());
+            for (d, column) in conditions.iter_mut().enumerate() {
+                column.push(known[(i, d)]);
+            }
+        }
+    }
+    let mut table = Table::new();
+    for (name, column) in names.iter().zip(conditions) {
+        table = table.with_numbers(*name, column)?;
+    }
+    table = table.with_texts("output", outputs_column)?;
+    let columns = ["mean", "sd", "q05", "q25", "q50", "q75", "q95", "measured_q05", "measured_q95"];
+    for (j, name) in columns.iter().enumerate() {
+        let texts = rows.iter().map(|r| if r[j].is_nan() { String::new() } else { format!("{}", r[j]) });
+        table = table.with_texts(*name, texts.collect())?;
+    }
+    Ok(table)
+}

@@ -1,0 +1,295 @@
+//! The three stages of one setting, from the study's words to the library's calls.
+
+use crate::error::{Error, Result};
+use crate::infer::{self, IPosterior, Measured, Prepared, Problem, sigma_names};
+use crate::likelihood::Sd;
+use crate::matrix::Matrix;
+use crate::monitor::Monitor;
+use crate::simulate::{self, Simulator, design};
+use crate::store::{FailedRun, read_draws};
+use crate::stream::Stream;
+use crate::study::{MeasurementSource, Stage, Study, read_measurements};
+use crate::surrogate::SigmaA;
+use crate::table::Table;
+use crate::train::{self, KnownSigmaS, OutputTask, TPosterior, TrainingSet, cluster};
+use rand::RngExt;
+use rand_distr::StandardNormal;
+use rayon::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Files that a finished stage leaves (I-draws besides, one per method).
+pub(super) fn files(stage: Stage) -> &'static [&'static str] {
+    match stage {
+        Stage::Simulate => &["training.csv"],
+        Stage::Train => &["t_draws.csv", "t_step.json"],
+        Stage::Infer => &["i_step.json"],
+    }
+}
+
+fn root(study: &Study) -> Stream {
+    Stream::root(study.seed)
+}
+
+/// Design points in natural units: one row per run.
+fn points(study: &Study) -> Result<Matrix> {
+    let names = study.input_names();
+    if let Some(path) = &study.design.points {
+        return Table::read(path)?.matrix(&names);
+    }
+    let stream = root(study).named("design");
+    let unit = design::unit_points(study.design.method, study.design.runs, names.len(), stream)?;
+    let scales = study.input_scales();
+    Ok(Matrix::from_fn(unit.len(), names.len(), |i, d| scales[d].at_fraction(unit[i][d])))
+}
+
+/// Number of runs that the design asks for.
+pub(super) fn planned_runs(study: &Study) -> Result<usize> {
+    Ok(points(study)?.rows())
+}
+
+/// A simulator with the study's names: inputs by name, constants and defaults filled in.
+struct Call<'a> {
+    simulator: Box<dyn Simulator>,
+    study: &'a Study,
+}
+
+impl<'a> Call<'a> {
+    fn new(study: &'a Study) -> Result<Self> {
+        Ok(Self { simulator: simulate::builtin(&study.simulator.builtin)?, study })
+    }
+
+    /// Values of the study's outputs at inputs in the order of `Study::input_names`.
+    fn run(&self, inputs: &[f64]) -> Result<Vec<f64>> {
+        let names = self.study.input_names();
+        let x = self
+            .simulator
+            .inputs()
+            .iter()
+            .map(|name| {
+                let own = names.iter().position(|n| n == name).map(|d| inputs[d]);
+                let constant = self.study.constants.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
+                let default = self.simulator.defaults().iter().find(|(n, _)| n == name).map(|(_, v)| *v);
+                own.or(constant).or(default).ok_or_else(|| {
+                    Error::invalid("simulator", format!("input `{name}` has no value"), "add it to [constants] or [conditions]")
+                })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let mut all = vec![0.0; self.simulator.outputs().len()];
+        self.simulator.run(&x, &mut all)?;
+        let own = self.study.outputs.iter().map(|output| {
+            let at = self.simulator.outputs().iter().position(|n| *n == output.name);
+            at.map_or(f64::NAN, |k| all[k])
+        });
+        Ok(own.collect())
+    }
+}
+
+/// Runs the simulator over the design.
+pub(super) fn simulate(study: &Study, monitor: &dyn Monitor) -> Result<(TrainingSet, Vec<FailedRun>)> {
+    let x = points(study)?;
+    let call = Call::new(study)?;
+    let finished = AtomicUsize::new(0);
+    let outcomes: Vec<std::result::Result<Vec<f64>, String>> = (0..x.rows())
+        .into_par_iter()
+        .map(|i| {
+            if !monitor.proceed() {
+                return Err(Error::Interrupted);
+            }
+            let mut rng = root(study).named("simulation noise").at(i as u64).rng();
+            let outcome = call.run(x.row(i)).map(|mut y| {
+                for (y, output) in y.iter_mut().zip(&study.outputs) {
+                    // Noise on the surrogate's scale: it multiplies an output that is modelled by its logarithm.
+                    let e = study.simulator.sigma_s * rng.sample::<f64, _>(StandardNormal);
+                    *y = if output.log { *y * e.exp() } else { *y + e };
+                }
+                y
+            });
+            monitor.progress("simulate", finished.fetch_add(1, Ordering::Relaxed) + 1, x.rows());
+            Ok(match outcome {
+                Ok(y) if y.iter().all(|y| y.is_finite()) => Ok(y),
+                Ok(y) => Err(format!("an output is not finite ({y:?})")),
+                Err(e) => Err(e.to_string()),
+            })
+        })
+        .collect::<Result<_>>()?;
+    let ok: Vec<usize> = (0..outcomes.len()).filter(|&i| outcomes[i].is_ok()).collect();
+    let failed: Vec<FailedRun> = outcomes
+        .iter()
+        .enumerate()
+        .filter_map(|(i, o)| {
+            o.as_ref().err().map(|reason| FailedRun { run: i + 1, inputs: x.row(i).to_vec(), reason: reason.clone() })
+        })
+        .collect();
+    if ok.is_empty() {
+        let reason = failed.first().map_or("there were none", |f| f.reason.as_str());
+        return Err(Error::failed("simulate", format!("every run failed; the first: {reason}"), "check the ranges and constants"));
+    }
+    let value = |i: usize, o: usize| outcomes[i].as_ref().map_or(f64::NAN, |y| y[o]);
+    let outputs = study
+        .outputs
+        .iter()
+        .enumerate()
+        .map(|(o, output)| (output.name.clone(), ok.iter().map(|&i| value(i, o)).collect()))
+        .collect();
+    Ok((TrainingSet { input_names: study.input_names(), inputs: x.select_rows(&ok), outputs, sigma_s: None }, failed))
+}
+
+/// The simulation noise that the T-likelihood is told of.
+pub(super) fn known_sigma_s(study: &Study, n: usize) -> Result<Option<Vec<f64>>> {
+    let number = |s: f64| (s > 0.0).then(|| vec![s; n]);
+    Ok(match study.train.sigma_s {
+        KnownSigmaS::Simulator => number(study.simulator.sigma_s),
+        KnownSigmaS::Fixed(s) => number(s),
+        KnownSigmaS::Column => match &study.design.points {
+            Some(path) => Some(Table::read(path)?.numbers("sigma_s")?),
+            None => {
+                return Err(Error::invalid(
+                    "train.sigma_s",
+                    "\"column\" needs a design from a file with a column `sigma_s`",
+                    "give design.points, or a number",
+                ));
+            }
+        },
+    })
+}
+
+pub(super) fn tasks(study: &Study) -> Vec<OutputTask<'_>> {
+    study.outputs.iter().map(|o| OutputTask { name: &o.name, spec: &o.surrogate, log: o.log }).collect()
+}
+
+/// Warnings about coefficient priors that cannot produce the simulator's outputs.
+pub(super) fn unreachable_outputs(study: &Study, set: &TrainingSet) -> Result<Vec<String>> {
+    // A run further from the prior's mean prediction than this many sds is next to impossible under the prior.
+    const REACH: f64 = 5.0;
+    let mut warnings = Vec::new();
+    for output in study.outputs.iter().filter(|o| !o.surrogate.standardise) {
+        let surrogate = output.surrogate.build(&set.input_names, &study.input_scales())?;
+        let Some((offset, features)) = surrogate.linear(&set.inputs) else { continue };
+        let sigma_a = match &output.surrogate.sigma_a {
+            SigmaA::Fixed(s) => *s,
+            SigmaA::Prior(prior) => prior.quantile(0.99),
+        };
+        let y = &set.outputs.iter().find(|(name, _)| *name == output.name).expect("every output was simulated").1;
+        let far = (0..y.len()).filter(|&i| {
+            let z = if output.log { y[i].ln() } else { y[i] };
+            let terms = || features.row(i).iter().zip(surrogate.priors());
+            let mean: f64 = offset[i] + terms().map(|(f, p)| f * p.mean()).sum::<f64>();
+            let variance: f64 = terms().map(|(f, p)| (f * p.sd()).powi(2)).sum();
+            (z - mean).abs() > REACH * variance.sqrt().hypot(sigma_a)
+        });
+        let far = far.count();
+        if far > 0 {
+            warnings.push(format!(
+                "output `{}`: {far} of {} runs lie more than {REACH} prior sds from anything the surrogate's prior expects; set \
+                 standardise = true, or widen surrogate.coefficients",
+                output.name,
+                y.len()
+            ));
+        }
+    }
+    Ok(warnings)
+}
+
+pub(super) fn train(study: &Study, set: &TrainingSet, monitor: &dyn Monitor) -> Result<TPosterior> {
+    let imported = study.train.import.as_deref().map(read_draws).transpose()?;
+    let stream = root(study).named("train");
+    train::train(set, &tasks(study), &study.input_scales(), &study.train, imported, stream, &|| monitor.proceed())
+}
+
+/// The measurements: from a file, or drawn from the simulator at the truth.
+pub(super) fn measured(study: &Study) -> Result<Vec<Measured>> {
+    let MeasurementSource::Synthetic { truth, at, replicates, noise } = &study.measurements else {
+        return read_measurements(study, None);
+    };
+    let call = Call::new(study)?;
+    let n_points = at.first().map_or(1, |(_, values)| values.len());
+    let n = n_points * replicates;
+    let known = Matrix::from_fn(n, study.conditions.len(), |row, d| {
+        let name = &study.conditions[d].name;
+        at.iter().find(|(n, _)| n == name).map_or(f64::NAN, |(_, values)| values[row / replicates])
+    });
+    let mut columns: Vec<Vec<f64>> = vec![Vec::with_capacity(n); study.outputs.len()];
+    let stream = root(study).named("measurements");
+    for row in 0..n {
+        let inputs: Vec<f64> = study
+            .unknowns
+            .iter()
+            .map(|u| truth.iter().find(|(name, _)| *name == u.name).map_or(f64::NAN, |(_, v)| *v))
+            .chain(known.row(row).iter().copied())
+            .collect();
+        let y = call.run(&inputs)?;
+        let mut rng = stream.at(row as u64).rng();
+        for (o, output) in study.outputs.iter().enumerate() {
+            let generator = noise.iter().find(|(name, _)| *name == output.name).map(|(_, g)| *g);
+            columns[o].push(generator.map_or(y[o], |g| g.sample(y[o], &mut rng)));
+        }
+    }
+    let outputs = study.outputs.iter().zip(columns);
+    Ok(outputs.map(|(o, y)| Measured { output: o.name.clone(), y, known: known.clone(), sd: None }).collect())
+}
+
+/// Generated measurements as the file a user would have given.
+pub(super) fn measurement_table(study: &Study, measured: &[Measured]) -> Result<Table> {
+    let mut table = Table::new();
+    for (d, condition) in study.conditions.iter().enumerate() {
+        table = table.with_numbers(&condition.name, measured[0].known.col(d))?;
+    }
+    for output in measured {
+        table = table.with_numbers(&output.output, output.y.clone())?;
+    }
+    Ok(table)
+}
+
+/// Names of the I-draws' columns: unknowns, then the unknown sds of measured outputs.
+pub(super) fn parameter_names(study: &Study, measured: &[Measured]) -> Vec<String> {
+    let outputs: Vec<String> = study.outputs.iter().map(|o| o.name.clone()).collect();
+    let noise: Vec<_> = study.outputs.iter().map(|o| o.noise.clone()).collect();
+    let sigmas = sigma_names(&outputs, &noise);
+    let measured = measured.iter().map(|m| !m.y.is_empty());
+    let sigmas = sigmas.into_iter().zip(measured).filter_map(|(name, measured)| name.filter(|_| measured));
+    study.unknowns.iter().map(|u| u.name.clone()).chain(sigmas).collect()
+}
+
+pub(super) fn infer(
+    study: &Study,
+    posterior: &TPosterior,
+    measured: &[Measured],
+    monitor: &dyn Monitor,
+) -> Result<Vec<IPosterior>> {
+    let spec = &study.infer;
+    let stream = root(study).named("infer");
+    let clustered;
+    let draws = match spec.clusters {
+        Some(n) if n < posterior.draws.n_draws() => {
+            let stream = stream.named("clusters");
+            clustered =
+                cluster::cluster(posterior, &study.input_scales(), n, spec.representative, spec.sigma_a, stream);
+            &clustered
+        }
+        _ => &posterior.draws,
+    };
+    let problem = Problem {
+        outputs: &posterior.outputs,
+        draws,
+        unknowns: study.prior()?,
+        noise: study.outputs.iter().map(|o| o.noise.clone()).collect(),
+        measured,
+        derived: study.derived_quantities()?,
+    };
+    let prepared = Prepared::new(problem, spec, true)?;
+    let mut posteriors = infer::infer(&prepared, spec, stream, monitor)?;
+    if spec.clusters.is_some() {
+        // T-draws of clusters are centroids, which are not kept: predictions take them from all draws again.
+        posteriors.iter_mut().for_each(|p| p.t_draws = None);
+    }
+    Ok(posteriors)
+}
+
+/// A draw of the measurement sd of an output at I-draw `x`, where it has one that is known or unknown (not a column).
+pub(super) fn measurement_sd(sd: &Sd, sigma: Option<f64>) -> Option<f64> {
+    match sd {
+        Sd::Fixed(s) => Some(*s),
+        Sd::Prior(_) => sigma,
+        Sd::Column => None,
+    }
+}

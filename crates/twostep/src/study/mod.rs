@@ -1,0 +1,309 @@
+//! The study file: TOML text to a checked [`Study`], one for each setting of its sweep, or to all its problems at once.
+
+mod document;
+mod fingerprint;
+mod inputs;
+mod measurements;
+mod outputs;
+mod problem;
+mod shipped;
+mod steps;
+mod sweep;
+
+pub use fingerprint::Stage;
+pub use measurements::read_measurements;
+pub use problem::{Problem, Problems, Severity};
+pub use shipped::{Shipped, shipped};
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::expression::Expression;
+use crate::infer::{Derived, InferSpec, sigma_names};
+use crate::likelihood::{Generator, NoiseSpec};
+use crate::prior::{Marginal, Prior};
+use crate::simulate::{DesignSpec, SimulatorSpec};
+use crate::surrogate::{InputScale, SurrogateSpec};
+use crate::train::TrainSpec;
+use document::{Node, Section};
+use problem::Collector;
+
+/// Everything a study file says, checked, with defaults filled in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Study {
+    /// Its name: the file's unless given.
+    pub name: String,
+    /// Root of all random streams.
+    pub seed: u64,
+    /// What is run.
+    pub simulator: SimulatorSpec,
+    /// Inputs to infer, at least one.
+    pub unknowns: Vec<Unknown>,
+    /// Inputs that are known at each measurement and varied by the design.
+    pub conditions: Vec<Condition>,
+    /// Inputs that never vary.
+    pub constants: Vec<(String, f64)>,
+    /// What is measured, at least one.
+    pub outputs: Vec<Output>,
+    /// Where the simulator runs.
+    pub design: DesignSpec,
+    /// The T-step.
+    pub train: TrainSpec,
+    /// Where measurements come from.
+    pub measurements: MeasurementSource,
+    /// Names and formulas of derived quantities.
+    pub derived: Vec<(String, String)>,
+    /// The I-step.
+    pub infer: InferSpec,
+    /// What the author may want to think about again; all of severity [`Severity::Warning`].
+    pub notes: Vec<Problem>,
+    file: String,
+    source: Arc<str>,
+}
+
+/// An input to infer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unknown {
+    /// Name of the simulator's input.
+    pub name: String,
+    /// Where it is simulated.
+    pub range: (f64, f64),
+    /// Whether it is scaled by its logarithm.
+    pub log: bool,
+    /// For tables and axes.
+    pub unit: Option<String>,
+    /// The prior of the I-step, truncated to the range unless told otherwise.
+    pub prior: Marginal,
+    /// Probability of the untruncated prior outside the range.
+    pub mass_outside: f64,
+    /// Whether the prior was truncated to the range.
+    pub truncate: bool,
+}
+
+/// An input that is known at each measurement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    /// Name of the simulator's input.
+    pub name: String,
+    /// Where it is simulated.
+    pub range: (f64, f64),
+    /// Whether it is scaled by its logarithm.
+    pub log: bool,
+    /// For tables and axes.
+    pub unit: Option<String>,
+}
+
+/// Something the simulator returns and measurements are of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// Name of the simulator's output.
+    pub name: String,
+    /// Whether the surrogate models its logarithm.
+    pub log: bool,
+    /// For tables and axes.
+    pub unit: Option<String>,
+    /// Its surrogate.
+    pub surrogate: SurrogateSpec,
+    /// Noise of its measurements.
+    pub noise: NoiseSpec,
+}
+
+/// Where measurements come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MeasurementSource {
+    /// A CSV file; see [`read_measurements`].
+    File(PathBuf),
+    /// The simulator itself at a known truth.
+    Synthetic {
+        /// Value of each unknown.
+        truth: Vec<(String, f64)>,
+        /// Values of each condition, all of equal length; empty where there are no conditions.
+        at: Vec<(String, Vec<f64>)>,
+        /// Measurements at each of those points.
+        replicates: usize,
+        /// Noise of each output.
+        noise: Vec<(String, Generator)>,
+    },
+    /// None yet: the study can be simulated and trained.
+    None,
+}
+
+/// One combination of a sweep's values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// Dotted key and value of everything that is swept; empty without a sweep.
+    pub label: Vec<(String, String)>,
+    /// The study with those values.
+    pub study: Study,
+}
+
+impl Study {
+    /// Names of the surrogate's inputs: unknowns, then conditions.
+    pub fn input_names(&self) -> Vec<String> {
+        let conditions = self.conditions.iter().map(|condition| condition.name.clone());
+        self.unknowns.iter().map(|unknown| unknown.name.clone()).chain(conditions).collect()
+    }
+
+    /// Scales of the surrogate's inputs, in the order of [`Study::input_names`].
+    pub fn input_scales(&self) -> Vec<InputScale> {
+        let scale = |(lower, upper): (f64, f64), log: bool| InputScale { lower, upper, log };
+        let conditions = self.conditions.iter().map(|condition| scale(condition.range, condition.log));
+        self.unknowns.iter().map(|unknown| scale(unknown.range, unknown.log)).chain(conditions).collect()
+    }
+
+    /// The joint prior of the unknowns.
+    ///
+    /// # Errors
+    /// Two unknowns of the same name, which a loaded study never has.
+    pub fn prior(&self) -> Result<Prior> {
+        let names = self.unknowns.iter().map(|unknown| unknown.name.clone()).collect();
+        Prior::new(names, self.unknowns.iter().map(|unknown| unknown.prior.clone()).collect())
+    }
+
+    /// Derived quantities as formulas of the unknowns, then of the unknown sds.
+    ///
+    /// # Errors
+    /// A formula that cannot be read, which a loaded study never has.
+    pub fn derived_quantities(&self) -> Result<Vec<Derived>> {
+        let outputs: Vec<String> = self.outputs.iter().map(|output| output.name.clone()).collect();
+        let noise: Vec<NoiseSpec> = self.outputs.iter().map(|output| output.noise.clone()).collect();
+        let sigmas = sigma_names(&outputs, &noise);
+        let unknowns = self.unknowns.iter().map(|unknown| unknown.name.as_str());
+        let variables: Vec<&str> = unknowns.chain(sigmas.iter().flatten().map(String::as_str)).collect();
+        let derived = |(name, formula): &(String, String)| {
+            Ok(Derived { name: name.clone(), expression: Expression::parse(formula, &variables)? })
+        };
+        self.derived.iter().map(derived).collect()
+    }
+}
+
+/// Reads and checks a study file: one setting for each combination of its sweep, in the order of the file.
+///
+/// Relative paths in the file are relative to its folder.
+///
+/// # Errors
+/// All problems that could be found at once; see [`Problems`].
+pub fn load(path: &Path) -> std::result::Result<Vec<Setting>, Problems> {
+    let file = path.display().to_string();
+    let unreadable = |message: String, help: &str| {
+        let collector = Collector::default();
+        collector.error(None, message, "", help.to_owned());
+        Problems::new(&file, "", collector.into_problems())
+    };
+    let bytes = std::fs::read(path).map_err(|problem| {
+        unreadable(format!("the study cannot be read: {problem}"), "check the path of the study file")
+    })?;
+    let text = String::from_utf8(bytes).map_err(|problem| {
+        let line = problem.as_bytes()[..problem.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+        unreadable(format!("line {line} is not text in UTF-8"), "save the study in UTF-8")
+    })?;
+    parse(&text, &file, path.parent().unwrap_or(Path::new("")))
+}
+
+/// Reads and checks the text of a study file called `file` that lies in `folder`.
+///
+/// # Errors
+/// As for [`load`].
+pub fn parse(text: &str, file: &str, folder: &Path) -> std::result::Result<Vec<Setting>, Problems> {
+    let source: Arc<str> = Arc::from(text);
+    let collector = Collector::default();
+    let combinations =
+        Node::parse(text, &collector).map(|root| sweep::combinations(root, &collector)).unwrap_or_default();
+    let mut problems = collector.into_problems();
+    let mut settings = Vec::with_capacity(combinations.len());
+    for combination in combinations {
+        let (label, root) = combination.into_parts();
+        let collector = Collector::default();
+        let study = resolve(&root, file, &source, folder, &collector);
+        let found = collector.into_problems();
+        match study {
+            Some(study) => settings.push(Setting { label, study: Study { notes: found, ..study } }),
+            None => problems.extend(found),
+        }
+        // Hundreds of settings repeat the problems of the first ones.
+        if problems.len() > 200 {
+            break;
+        }
+    }
+    if problems.is_empty() { Ok(settings) } else { Err(Problems::new(file, text, problems)) }
+}
+
+/// The warnings of all settings, each once, ready to be shown; `None` if there are none.
+pub fn warnings(settings: &[Setting]) -> Option<Problems> {
+    let notes: Vec<Problem> = settings.iter().flat_map(|setting| setting.study.notes.clone()).collect();
+    let study = &settings.first()?.study;
+    (!notes.is_empty()).then(|| Problems::new(&study.file, &study.source, notes))
+}
+
+/// One document without its sweep to a study; `None` once there is an error in `problems`.
+fn resolve(root: &Node, file: &str, source: &Arc<str>, folder: &Path, problems: &Collector) -> Option<Study> {
+    let root = Section::root(
+        root,
+        &[
+            "name",
+            "seed",
+            "simulator",
+            "unknowns",
+            "conditions",
+            "constants",
+            "outputs",
+            "design",
+            "surrogate",
+            "train",
+            "measurements",
+            "derived",
+            "infer",
+            "sweep",
+        ],
+        problems,
+    );
+    let stem = Path::new(file).file_stem().map_or("study".into(), |stem| stem.to_string_lossy());
+    let name = root.read("name", stem.into_owned(), |field| {
+        let name = field.text()?;
+        // Results lie in a folder of that name.
+        if name.trim().is_empty() || name.contains(['/', '\\']) || name.contains(char::is_control) {
+            field.refuse(format!("`{name}` is no name for a study"), "expected letters, digits, spaces, - and _", None);
+        }
+        Some(name.to_owned())
+    });
+    let seed = root.read("seed", 1, document::Field::seed);
+    let (simulator, model) = inputs::simulator(&root);
+    let names = inputs::names(&root, model.as_deref());
+    let unknowns = inputs::unknowns(&root);
+    let conditions = inputs::conditions(&root);
+    let constants = inputs::constants(&root);
+    let design = inputs::design(&root, folder, &unknowns, &conditions, &names);
+    let outputs = outputs::outputs(&root, model.as_deref(), &names, &design);
+    let train = steps::train(&root, folder, outputs.as_deref(), &names, &design);
+    let measurements = steps::measurements(&root, folder, &names, &unknowns, &conditions, outputs.as_deref());
+    let derived = steps::derived(&root, &names, outputs.as_deref());
+    let infer = steps::infer(&root, &names, outputs.as_deref(), &train, &measurements);
+    if problems.has_errors() {
+        return None;
+    }
+    let outputs = outputs?;
+    let file = file.to_owned();
+    let source = source.clone();
+    let notes = Vec::new();
+    Some(Study {
+        name,
+        seed,
+        simulator,
+        unknowns,
+        conditions,
+        constants,
+        outputs,
+        design,
+        train,
+        measurements,
+        derived,
+        infer,
+        notes,
+        file,
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! Sections about outputs: their surrogates and the noise of their measurements.
+
+use super::Output;
+use super::document::{Field, Section};
+use super::inputs::Names;
+use super::problem::found_and_repair;
+use crate::error::Error;
+use crate::likelihood::{Family, NoiseSpec, Sd};
+use crate::prior::Marginal;
+use crate::simulate::{DesignSpec, Simulator, spelling_repair};
+use crate::surrogate::{Formula, Normalisation, SigmaA, SurrogateKind, SurrogateSpec};
+
+/// More terms than this are a slip of the pen: the matrix of the exact T-step would not fit into memory.
+const MAX_TERMS: f64 = 10_000.0;
+
+/// All outputs, or `None` if one of them has a problem.
+pub(super) fn outputs(
+    root: &Section<'_>,
+    model: Option<&dyn Simulator>,
+    names: &Names,
+    design: &DesignSpec,
+) -> Option<Vec<Output>> {
+    let known = model.map(|model| model.outputs());
+    let measurements = root.get("measurements").and_then(|field| field.open_section());
+    let section = root.get("outputs").and_then(|field| field.open_section());
+    let fields: Vec<Field<'_>> = section.iter().flat_map(Section::fields).collect();
+    if fields.is_empty() {
+        let name = known.and_then(|outputs| outputs.first()).unwrap_or(&"y");
+        let parts = Parts { own: None, root, measurements, names, design };
+        return Some(vec![parts.output(name)?]);
+    }
+    let general = [("surrogate", root.get("surrogate")), ("noise", measurements.as_ref().and_then(|m| m.get("noise")))];
+    for (key, general) in general {
+        let has_own = |field: &Field<'_>| field.open_section().is_some_and(|section| section.get(key).is_some());
+        if let Some(general) = general.filter(|_| fields.iter().all(has_own)) {
+            general.warn("every output has its own", "used by no output", "remove it".to_owned());
+        }
+    }
+    let mut outputs = Vec::new();
+    for field in &fields {
+        let refuse = |message: String, label: &str, help: String| {
+            root.problems.error(Some(field.key_span.clone()), message, label, help);
+        };
+        let name = field.key;
+        if let Some(known) = known.filter(|known| !known.contains(&name)) {
+            refuse(format!("the simulator has no output `{name}`"), "unknown output", spelling_repair(name, known));
+        } else if names.inputs().iter().any(|input| input == name) {
+            refuse(format!("`{name}` is an input and an output"), "used twice", "rename one of them".to_owned());
+        }
+        let own = field.section(&["scale", "unit", "surrogate", "noise"]);
+        let parts = Parts { own, root, measurements: measurements.clone(), names, design };
+        outputs.push(parts.output(name));
+    }
+    outputs.into_iter().collect()
+}
+
+/// Where the settings of one output stand: in its own section, else in those for all.
+struct Parts<'s, 'd> {
+    own: Option<Section<'d>>,
+    root: &'s Section<'d>,
+    measurements: Option<Section<'d>>,
+    names: &'s Names,
+    design: &'s DesignSpec,
+}
+
+impl<'d> Parts<'_, 'd> {
+    fn own(&self, key: &str) -> Option<Field<'d>> {
+        self.own.as_ref().and_then(|section| section.get(key))
+    }
+
+    fn output(&self, name: &str) -> Option<Output> {
+        let scale = |field: Field<'_>| field.choice(&[("linear", false), ("log", true)]);
+        let log = self.own("scale").and_then(scale).unwrap_or(false);
+        let unit = self.own("unit").and_then(|field| field.text().map(str::to_owned));
+        let surrogate = self
+            .own("surrogate")
+            .or_else(|| self.root.require("surrogate", "add [surrogate] with kind = \"pce\" and degree = 3"))
+            .and_then(|field| self.surrogate(&field));
+        let help = "add [measurements] with noise = { sd = 0.1 }, a number in the output's unit or a prior";
+        let noise = self
+            .own("noise")
+            .or_else(|| match &self.measurements {
+                Some(section) => section.require("noise", help),
+                None => self.root.require("measurements", help),
+            })
+            .and_then(|field| noise(&field, log));
+        Some(Output { name: name.to_owned(), log, unit, surrogate: surrogate?, noise: noise? })
+    }
+
+    fn surrogate(&self, field: &Field<'_>) -> Option<SurrogateSpec> {
+        const COMMON: [&str; 3] = ["kind", "sigma_a", "standardise"];
+        let open = field.open_section()?;
+        let kind = open
+            .require("kind", "write kind = \"pce\" for a polynomial, or kind = \"formula\"")
+            .and_then(|field| field.choice(&[("pce", "pce"), ("formula", "formula")]))?;
+        let own: &[&str] =
+            if kind == "pce" { &["degree", "normalisation", "coefficients"] } else { &["formula", "parameters"] };
+        let section = field.section(&[&COMMON, own].concat())?;
+        let sigma_a = section.read("sigma_a", parsed("exponential(1)").map(SigmaA::Prior), |field| {
+            Some(Some(if field.is_text() {
+                SigmaA::Prior(field.scale_prior()?)
+            } else {
+                SigmaA::Fixed(field.positive()?)
+            }))
+        });
+        // The parameters of a formula mean something in the output's own unit.
+        let standardise = section.read("standardise", kind == "pce", Field::flag);
+        let kind = if kind == "pce" { self.pce(&section) } else { self.formula(&section) };
+        Some(SurrogateSpec { kind: kind?, sigma_a: sigma_a?, standardise })
+    }
+
+    fn pce(&self, section: &Section<'_>) -> Option<SurrogateKind> {
+        let normalisations = [
+            ("orthonormal", Normalisation::Orthonormal),
+            ("none", Normalisation::None),
+            ("lebesgue", Normalisation::Lebesgue),
+        ];
+        let normalisation =
+            section.read("normalisation", Normalisation::Orthonormal, |field| field.choice(&normalisations));
+        let coefficients = section.read("coefficients", parsed("normal(0, 5)"), |field| field.prior().map(Some));
+        let field = section.require("degree", "write degree = 3, the total degree of the polynomial")?;
+        let degree = field.whole(0)?;
+        let dim = self.names.unknowns.len() + self.names.conditions.len();
+        let terms = n_terms(dim, degree);
+        let found = format!("degree {degree} in {dim} inputs has {terms} terms");
+        if terms > MAX_TERMS {
+            field.refuse(found, "expected far fewer terms", "lower the degree".to_owned());
+            return None;
+        }
+        if terms > self.design.runs as f64 {
+            let help = "raise design.runs or lower the degree; what the runs leave open, the prior decides".to_owned();
+            field.warn(format!("{found}, for {} runs", self.design.runs), "more terms than runs", help);
+        }
+        Some(SurrogateKind::Pce { degree, normalisation, coefficients: coefficients? })
+    }
+
+    fn formula(&self, section: &Section<'_>) -> Option<SurrogateKind> {
+        let help = "add [surrogate.parameters] with a prior for each parameter of the formula";
+        let parameters = section.require("parameters", help).and_then(|field| {
+            let section = field.open_section()?;
+            if section.keys().is_empty() {
+                section.refuse("the formula has no parameters to train".to_owned(), "empty", help.to_owned());
+            }
+            let parameter = |field: Field<'_>| Some((field.key.to_owned(), field.prior()?));
+            section.fields().map(parameter).collect::<Vec<_>>().into_iter().collect::<Option<Vec<_>>>()
+        });
+        let field =
+            section.require("formula", "write formula = \"a + b * omega\", in the inputs' and parameters' names")?;
+        let formula = field.text()?.to_owned();
+        let parameters = parameters?;
+        match Formula::new(&formula, &self.names.inputs(), parameters.clone()) {
+            Ok(_) => Some(SurrogateKind::Formula { formula, parameters }),
+            Err(error) => {
+                let of_parameter =
+                    matches!(&error, Error::Invalid { place, .. } if place.starts_with("surrogate parameter"));
+                let place = if let (true, Error::Invalid { place, .. }) = (of_parameter, &error) {
+                    format!("{place}: ")
+                } else {
+                    String::new()
+                };
+                let (found, repair) = found_and_repair(error);
+                field.refuse(format!("{place}{found}"), "expected a formula of inputs and parameters", repair);
+                None
+            }
+        }
+    }
+}
+
+/// A prior of ours, which always reads.
+fn parsed(text: &str) -> Option<Marginal> {
+    text.parse().ok()
+}
+
+/// `C(dim + degree, dim)`, as a float, since it may be beyond any integer.
+pub(super) fn n_terms(dim: usize, degree: usize) -> f64 {
+    let (small, large) = (dim.min(degree), dim.max(degree));
+    (1..=small).fold(1.0, |terms, k| (terms * (large + k) as f64 / k as f64).round())
+}
+
+/// The inferring noise; without a family, log-normal where the surrogate models the logarithm, else normal.
+fn noise(field: &Field<'_>, log: bool) -> Option<NoiseSpec> {
+    let section = field.section(&["family", "sd", "df", "zeros"])?;
+    let family = section.read("family", if log { "log-normal" } else { "normal" }, |field| {
+        field.choice(&[("normal", "normal"), ("log-normal", "log-normal"), ("student-t", "student-t")])
+    });
+    only_with(&section, "df", family, "student-t");
+    only_with(&section, "zeros", family, "log-normal");
+    let sd = section
+        .require("sd", "write sd = a number, a prior such as \"half-normal(0.5)\" if it is unknown, or \"column\"")
+        .and_then(|field| match field.is_text() {
+            true if field.text() == Some("column") => Some(Sd::Column),
+            true => field.scale_prior().map(Sd::Prior),
+            false => field.positive().map(Sd::Fixed),
+        });
+    let family = match family {
+        "log-normal" => Family::LogNormal {
+            refuse_zeros: section.read("zeros", false, |field| field.choice(&[("censor", false), ("error", true)])),
+        },
+        "student-t" => Family::StudentT { df: degrees_of_freedom(&section)? },
+        _ => Family::Normal,
+    };
+    Some(NoiseSpec { family, sd: sd? })
+}
+
+/// A problem if a key stands beside a family that has no use for it.
+pub(super) fn only_with(section: &Section<'_>, key: &str, family: &str, owner: &str) {
+    if let Some(field) = section.get(key).filter(|_| family != owner) {
+        let help = format!("remove it, or write family = \"{owner}\"");
+        field.refuse(format!("{family} noise has no {key}"), &format!("only with {owner}"), help);
+    }
+}
+
+/// Degrees of freedom of Student-t noise.
+pub(super) fn degrees_of_freedom(section: &Section<'_>) -> Option<f64> {
+    section.require("df", "write df = 4, the degrees of freedom of student-t noise")?.positive()
+}

@@ -1,0 +1,24 @@
+//! Names of the studies that come with the library, mapped to their files.
+
+/// A study with the files it needs; the first file is the study itself.
+pub type Shipped = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// File name and text of a file below `studies/`.
+macro_rules! file {
+    ($folder:literal, $name:literal) => {
+        ($name, include_str!(concat!("../../../../studies/", $folder, $name)))
+    };
+}
+
+/// All shipped studies by name, the starter first.
+pub fn shipped() -> &'static [Shipped] {
+    &[
+        ("starter", &[file!("", "starter.toml")]),
+        ("sir", &[file!("", "sir.toml")]),
+        ("paper/linear", &[file!("paper/", "linear.toml"), file!("paper/", "linear_design.csv")]),
+        ("paper/slope", &[file!("paper/", "slope.toml"), file!("paper/", "slope_design.csv")]),
+        ("paper/logistic", &[file!("paper/", "logistic.toml")]),
+        ("paper/pce", &[file!("paper/", "pce.toml")]),
+        ("paper/sir", &[file!("paper/", "sir.toml")]),
+    ]
+}

@@ -1,0 +1,515 @@
+//! Sections about the steps: T-step, measurements, derived quantities and I-step.
+
+use std::path::Path;
+
+use super::document::{Field, Section};
+use super::inputs::Names;
+use super::outputs::{degrees_of_freedom, n_terms, only_with};
+use super::problem::found_and_repair;
+use super::{Condition, MeasurementSource, Output, Unknown};
+use crate::expression::Expression;
+use crate::infer::propagation::{Method, PointEstimate};
+use crate::infer::{Engine, InferSpec, NutsSpec, SmcSpec};
+use crate::likelihood::{ErrorSharing, Family, Generator, NoiseSpec, Sd};
+use crate::matrix::Matrix;
+use crate::mcmc::quadrature::MAX_AXES;
+use crate::simulate::{DesignSpec, spelling_repair};
+use crate::surrogate::{Formula, SigmaA, Surrogate, SurrogateKind, SurrogateSpec};
+use crate::table::Table;
+use crate::train::cluster::Representative;
+use crate::train::{self, KnownSigmaS, TrainMethod, TrainSpec};
+
+/// Most coefficients of a T-posterior that has quadrature nodes.
+const MAX_NODE_COEFFICIENTS: usize = 3;
+
+pub(super) fn train(
+    root: &Section<'_>,
+    folder: &Path,
+    outputs: Option<&[Output]>,
+    names: &Names,
+    design: &DesignSpec,
+) -> TrainSpec {
+    let default = TrainSpec::default();
+    let keys = ["method", "draws", "import", "sigma_s", "nuts"];
+    let Some(section) = root.get("train").and_then(|field| field.section(&keys)) else {
+        return default;
+    };
+    let methods = [
+        ("auto", TrainMethod::Auto),
+        ("exact", TrainMethod::Exact),
+        ("nuts", TrainMethod::Nuts),
+        ("nodes", TrainMethod::Nodes),
+    ];
+    let method = section.read("method", default.method, |field| field.choice(&methods));
+    let draws = section.read("draws", default.draws, Field::count);
+    let import = section.get("import").and_then(|field| {
+        let path = folder.join(field.text()?);
+        if let Err(error) = Table::read(&path) {
+            field.refuse(error, "expected a CSV file with a column per parameter", None);
+        }
+        Some(path)
+    });
+    let sigma_s = section.read("sigma_s", default.sigma_s, |field| {
+        if !field.is_text() {
+            return field.not_negative().map(KnownSigmaS::Fixed);
+        }
+        let known = field.choice(&[("simulator", KnownSigmaS::Simulator), ("column", KnownSigmaS::Column)])?;
+        let in_points =
+            || design.points.as_ref().and_then(|path| Table::read(path).ok()).is_some_and(|t| t.has("sigma_s"));
+        if known == KnownSigmaS::Column && !in_points() {
+            let help = "name a file with that column as design.points, or give a number";
+            field.refuse("the design has no column `sigma_s`", "needs design.points", help.to_owned());
+        }
+        Some(known)
+    });
+    let nuts = section.read("nuts", default.nuts, |field| {
+        let section = field.section(&["chains", "warmup"])?;
+        let (chains, warmup) = (default.nuts.chains, default.nuts.warmup);
+        Some(train::NutsSpec {
+            chains: section.read("chains", chains, Field::count),
+            warmup: section.read("warmup", warmup, Field::count),
+        })
+    });
+    if let (Some(field), Some(outputs), None) = (section.get("method"), outputs, &import)
+        && let Some((found, help)) = unsuitable(method, outputs, names)
+    {
+        field.refuse(found, "does not fit the surrogate", help.to_owned());
+    }
+    if let (Some(field), TrainMethod::Nuts, true) = (section.get("draws"), method, draws < nuts.chains) {
+        field.refuse(format!("{draws} draws from {} chains", nuts.chains), "fewer draws than chains", None);
+    }
+    TrainSpec { method, draws, import, sigma_s, nuts }
+}
+
+/// Why a method cannot train these outputs, and what can.
+fn unsuitable(method: TrainMethod, outputs: &[Output], names: &Names) -> Option<(String, &'static str)> {
+    let exact = matches!(method, TrainMethod::Exact | TrainMethod::Nodes);
+    let nodes = method == TrainMethod::Nodes;
+    if nodes && outputs.len() > 1 {
+        return Some((format!("nodes are for one output, not for {}", outputs.len()), "use method = \"exact\""));
+    }
+    for output in outputs {
+        let (n_coefficients, linear) = coefficients(&output.surrogate, names);
+        if exact && !linear {
+            let found = format!("the T-posterior of `{}` has no exact form", output.name);
+            return Some((
+                found,
+                "use \"nuts\": exact ones need a surrogate linear in its coefficients, with normal priors",
+            ));
+        }
+        if nodes && n_coefficients > MAX_NODE_COEFFICIENTS {
+            let found = format!("nodes are for 1 to {MAX_NODE_COEFFICIENTS} coefficients, not for {n_coefficients}");
+            return Some((found, "use method = \"exact\""));
+        }
+        if nodes && matches!(output.surrogate.sigma_a, SigmaA::Prior(_)) {
+            let found = format!("sigma_a of `{}` has a prior", output.name);
+            return Some((found, "give sigma_a as a number, or use method = \"exact\""));
+        }
+    }
+    None
+}
+
+/// Number of coefficients, and whether the exact T-step is open to them.
+fn coefficients(spec: &SurrogateSpec, names: &Names) -> (usize, bool) {
+    let inputs = names.inputs();
+    match &spec.kind {
+        SurrogateKind::Pce { degree, coefficients, .. } => {
+            (n_terms(inputs.len(), *degree) as usize, coefficients.is_normal().is_some())
+        }
+        SurrogateKind::Formula { formula, parameters } => {
+            let normal = parameters.iter().all(|(_, prior)| prior.is_normal().is_some());
+            let linear = Formula::new(formula, &inputs, parameters.clone())
+                .is_ok_and(|formula| formula.linear(&Matrix::zeros(1, inputs.len())).is_some());
+            (parameters.len(), normal && linear)
+        }
+    }
+}
+
+pub(super) fn measurements(
+    root: &Section<'_>,
+    folder: &Path,
+    names: &Names,
+    unknowns: &[Unknown],
+    conditions: &[Condition],
+    outputs: Option<&[Output]>,
+) -> MeasurementSource {
+    let keys = ["file", "noise", "synthetic"];
+    let Some(section) = root.get("measurements").and_then(|field| field.section(&keys)) else {
+        return MeasurementSource::None;
+    };
+    match (section.get("file"), section.get("synthetic")) {
+        (Some(_), Some(field)) => {
+            let help = "keep file for real measurements or [measurements.synthetic] for made-up ones";
+            let span = Some(field.key_span.clone());
+            root.problems.error(
+                span,
+                "measurements come from a file and from a truth".to_owned(),
+                "keep one",
+                help.to_owned(),
+            );
+            MeasurementSource::None
+        }
+        (Some(field), None) => field.text().map_or(MeasurementSource::None, |file| {
+            let path = folder.join(file);
+            if !path.is_file() {
+                let help =
+                    "create it, or leave `file` out until there are measurements: the study can be trained before";
+                field.refuse(format!("there is no file {}", path.display()), "expected a CSV file", help.to_owned());
+            }
+            MeasurementSource::File(path)
+        }),
+        (None, Some(field)) => {
+            synthetic(&field, names, unknowns, conditions, outputs).unwrap_or(MeasurementSource::None)
+        }
+        (None, None) => MeasurementSource::None,
+    }
+}
+
+fn synthetic(
+    field: &Field<'_>,
+    names: &Names,
+    unknowns: &[Unknown],
+    conditions: &[Condition],
+    outputs: Option<&[Output]>,
+) -> Option<MeasurementSource> {
+    let section = field.section(&["truth", "at", "replicates", "noise"])?;
+    let replicates = section.read("replicates", 1, Field::count);
+    let truth = section
+        .require("truth", "write truth = { NAME = value } with a value for every unknown")
+        .and_then(|field| truth(&field, names, unknowns));
+    let at = match section.get("at") {
+        Some(field) => at(&field, names, conditions),
+        None if names.conditions.is_empty() => Some(Vec::new()),
+        None => {
+            let points = names.conditions.iter().map(|name| format!("{name} = \"linspace(1, 14, 50)\""));
+            let help = format!("write at = {{ {} }}, or lists of values", points.collect::<Vec<_>>().join(", "));
+            section.refuse(format!("{}.at is missing", field.path), "needed here", help);
+            None
+        }
+    };
+    let noise_field = section.get("noise");
+    let noise = outputs.and_then(|outputs| {
+        let generator = |output: &Output| {
+            if output.noise.sd == Sd::Column {
+                let help = "give the sd as a number or a prior: synthetic measurements have no columns";
+                section.refuse(
+                    format!("`{}` has sd = \"column\"", output.name),
+                    "beside sd = \"column\"",
+                    help.to_owned(),
+                );
+                return None;
+            }
+            match &noise_field {
+                Some(field) => generator(field, &output.noise),
+                None => default_generator(&output.noise).or_else(|| {
+                    let help = "write noise = { family = \"normal\", sd = 0.1 } in it";
+                    let message =
+                        format!("{}.noise is missing, and the sd of `{}` is a prior", field.path, output.name);
+                    section.refuse(message, "needs noise", help.to_owned());
+                    None
+                }),
+            }
+            .map(|generator| (output.name.clone(), generator))
+        };
+        outputs.iter().map(generator).collect::<Option<Vec<_>>>()
+    });
+    Some(MeasurementSource::Synthetic { truth: truth?, at: at?, replicates, noise: noise? })
+}
+
+fn truth(field: &Field<'_>, names: &Names, unknowns: &[Unknown]) -> Option<Vec<(String, f64)>> {
+    let section = field.section(&names.unknowns)?;
+    let mut truth = Vec::new();
+    for name in &names.unknowns {
+        let field = section.require(name, "give a value for every unknown")?;
+        let value = field.number()?;
+        if let Some((lower, upper)) = unknowns.iter().find(|unknown| unknown.name == *name).map(|unknown| unknown.range)
+            && !(lower..=upper).contains(&value)
+        {
+            let help = "move the truth or widen the range: the surrogate is not trained there".to_owned();
+            field.warn(format!("{value} lies outside the range [{lower}, {upper}]"), "outside the range", help);
+        }
+        truth.push((name.clone(), value));
+    }
+    Some(truth)
+}
+
+fn at(field: &Field<'_>, names: &Names, conditions: &[Condition]) -> Option<Vec<(String, Vec<f64>)>> {
+    let section = field.section(&names.conditions)?;
+    let mut columns: Vec<(String, Vec<f64>)> = Vec::new();
+    for name in &names.conditions {
+        let help = "write a list of values or \"linspace(first, last, number)\"";
+        let field = section.require(name, help)?;
+        let values = points(&field)?;
+        if let Some((lower, upper)) = conditions.iter().find(|condition| condition.name == *name).map(|c| c.range)
+            && let Some(value) = values.iter().find(|value| !(lower..=upper).contains(*value))
+        {
+            let help = "stay where the surrogate is trained, or widen the condition's range".to_owned();
+            field.refuse(format!("{value} lies outside the range [{lower}, {upper}]"), "outside the range", help);
+            return None;
+        }
+        if let Some((other, first)) = columns.first().filter(|(_, first)| first.len() != values.len()) {
+            let found = format!("{} values beside {} of `{other}`", values.len(), first.len());
+            field.refuse(found, "expected as many values for every condition", None);
+            return None;
+        }
+        columns.push((name.clone(), values));
+    }
+    Some(columns)
+}
+
+/// A list of numbers, or `linspace(first, last, number)`.
+fn points(field: &Field<'_>) -> Option<Vec<f64>> {
+    if !field.is_text() {
+        let values: Vec<f64> = field.list("numbers")?.iter().map(Field::number).collect::<Option<_>>()?;
+        if values.is_empty() {
+            field.refuse("the list is empty", "expected at least one number", None);
+            return None;
+        }
+        return Some(values);
+    }
+    let text = field.text()?;
+    let values = linspace(text);
+    if values.is_none() {
+        let label = "expected \"linspace(first, last, number)\"";
+        field.refuse(format!("`{text}` is no row of points"), label, "for example \"linspace(1, 14, 50)\"".to_owned());
+    }
+    values
+}
+
+fn linspace(text: &str) -> Option<Vec<f64>> {
+    let arguments = text.trim().strip_prefix("linspace")?.trim().strip_prefix('(')?.strip_suffix(')')?;
+    let arguments: Vec<&str> = arguments.split(',').map(str::trim).collect();
+    let &[first, last, number] = arguments.as_slice() else {
+        return None;
+    };
+    let (first, last, number): (f64, f64, usize) = (first.parse().ok()?, last.parse().ok()?, number.parse().ok()?);
+    if !(first.is_finite() && last.is_finite() && (1..=1_000_000).contains(&number)) || (number == 1 && first != last) {
+        return None;
+    }
+    let point = |i: usize| {
+        // The last one exactly: rounding must not move it out of the range.
+        if i + 1 == number { last } else { first + (last - first) * i as f64 / (number - 1) as f64 }
+    };
+    Some((0..number).map(point).collect())
+}
+
+/// Noise like the inferring one, where its sd is a number.
+fn default_generator(noise: &NoiseSpec) -> Option<Generator> {
+    let Sd::Fixed(sd) = noise.sd else {
+        return None;
+    };
+    Some(match noise.family {
+        Family::Normal => Generator::Normal { sd },
+        Family::LogNormal { .. } => Generator::LogNormal { sd },
+        Family::StudentT { df } => Generator::StudentT { sd, df },
+    })
+}
+
+fn generator(field: &Field<'_>, noise: &NoiseSpec) -> Option<Generator> {
+    let section = field.section(&["family", "sd", "df", "phi"])?;
+    let default = match noise.family {
+        Family::Normal => "normal",
+        Family::LogNormal { .. } => "log-normal",
+        Family::StudentT { .. } => "student-t",
+    };
+    let families =
+        ["normal", "log-normal", "student-t", "negative-binomial", "poisson", "none"].map(|name| (name, name));
+    let family = section.read("family", default, |field| field.choice(&families));
+    only_with(&section, "df", family, "student-t");
+    only_with(&section, "phi", family, "negative-binomial");
+    if matches!(family, "negative-binomial" | "poisson" | "none")
+        && let Some(field) = section.get("sd")
+    {
+        field.refuse(format!("{family} noise has no sd"), "not here", "remove it".to_owned());
+    }
+    let sd = || match (section.get("sd"), &noise.sd) {
+        (None, Sd::Fixed(sd)) => Some(*sd),
+        _ => section.require("sd", "write sd = 0.1, the standard deviation to generate with")?.positive(),
+    };
+    Some(match family {
+        "normal" => Generator::Normal { sd: sd()? },
+        "log-normal" => Generator::LogNormal { sd: sd()? },
+        "student-t" => Generator::StudentT { sd: sd()?, df: degrees_of_freedom(&section)? },
+        "negative-binomial" => {
+            let phi = section.require("phi", "write phi = 9.6: the variance is m + m^2 / phi")?.positive()?;
+            Generator::NegativeBinomial { phi }
+        }
+        "poisson" => Generator::Poisson,
+        _ => Generator::None,
+    })
+}
+
+pub(super) fn derived(root: &Section<'_>, names: &Names, outputs: Option<&[Output]>) -> Vec<(String, String)> {
+    let section = root.get("derived").and_then(|field| field.open_section());
+    // With several outputs there are several sigma_i, none of them called just that.
+    let has_sigma =
+        outputs.is_none_or(|outputs| matches!(outputs, [output] if matches!(output.noise.sd, Sd::Prior(_))));
+    let sigma = has_sigma.then_some("sigma_i");
+    let variables: Vec<&str> = names.unknowns.iter().map(String::as_str).chain(sigma).collect();
+    let taken = |name: &str| name == "sigma_i" || names.inputs().iter().any(|input| input == name);
+    let quantity = |field: Field<'_>| {
+        if taken(field.key) {
+            let message = format!("`{}` is an input already", field.key);
+            root.problems.error(Some(field.key_span.clone()), message, "used twice", "rename it".to_owned());
+        }
+        let formula = field.text()?;
+        if let Err(error) = Expression::parse(formula, &variables) {
+            let (found, repair) = found_and_repair(error);
+            field.refuse(found, "expected a formula of the unknowns", repair);
+        }
+        Some((field.key.to_owned(), formula.to_owned()))
+    };
+    section.iter().flat_map(Section::fields).filter_map(quantity).collect()
+}
+
+pub(super) fn infer(
+    root: &Section<'_>,
+    names: &Names,
+    outputs: Option<&[Output]>,
+    train: &TrainSpec,
+    measurements: &MeasurementSource,
+) -> InferSpec {
+    let mut spec = InferSpec::default();
+    let keys = [
+        "methods",
+        "answer",
+        "propagate",
+        "error",
+        "engine",
+        "clusters",
+        "cluster_by",
+        "point",
+        "draws",
+        "nuts",
+        "smc",
+    ];
+    let Some(section) = root.get("infer").and_then(|field| field.section(&keys)) else {
+        return spec;
+    };
+    let all = Method::ALL.map(|method| (method.name(), method));
+    spec.methods = section.read("methods", spec.methods, |field| distinct(field, "methods", &all));
+    let preferred = if spec.methods.contains(&Method::ELik) { Method::ELik } else { spec.methods[0] };
+    spec.answer = section.read("answer", preferred, |field| {
+        let answer = field.choice(&all)?;
+        if !spec.methods.contains(&answer) {
+            let names: Vec<&str> = spec.methods.iter().map(|method| method.name()).collect();
+            let help = format!("add it there, or choose among {}", names.join(", "));
+            field.refuse(format!("`{}` is not among infer.methods", answer.name()), "not computed", help);
+        }
+        Some(answer)
+    });
+    spec.sigma_a = section.read("propagate", false, |field| {
+        let parts = distinct(field, "\"coefficients\" and \"sigma-a\"", &[("coefficients", false), ("sigma-a", true)])?;
+        if !parts.contains(&false) {
+            let help = "write [\"coefficients\"] or [\"coefficients\", \"sigma-a\"]";
+            field.refuse("sigma_a cannot go without the coefficients", "expected \"coefficients\"", help.to_owned());
+        }
+        Some(parts.contains(&true))
+    });
+    let sharing = [("shared", ErrorSharing::Shared), ("independent", ErrorSharing::Independent)];
+    spec.error = section.read("error", spec.error, |field| field.choice(&sharing));
+    let engines = [Engine::Auto, Engine::Grid, Engine::Smc, Engine::Nuts].map(|engine| (engine.name(), engine));
+    spec.engine = section.read("engine", spec.engine, |field| field.choice(&engines));
+    spec.clusters = section.read("clusters", None, |field| clusters(field, train));
+    let stand_ins = [("centroid", Representative::Centroid), ("draw", Representative::Draw)];
+    spec.representative = section.read("cluster_by", spec.representative, |field| field.choice(&stand_ins));
+    let estimates = [("mean", PointEstimate::Mean), ("median", PointEstimate::Median), ("mode", PointEstimate::Mode)];
+    spec.point = section.read("point", spec.point, |field| field.choice(&estimates));
+    spec.draws = section.read("draws", spec.draws, Field::count);
+    spec.nuts = section.read("nuts", spec.nuts, |field| {
+        let section = field.section(&["chains", "warmup", "draws"])?;
+        Some(NutsSpec {
+            chains: section.read("chains", spec.nuts.chains, Field::count),
+            warmup: section.read("warmup", spec.nuts.warmup, Field::count),
+            draws: section.read("draws", spec.nuts.draws, Field::count),
+        })
+    });
+    spec.smc = section.read("smc", spec.smc, |field| {
+        let section = field.section(&["runs", "particles"])?;
+        Some(SmcSpec {
+            runs: section.read("runs", spec.smc.runs, Field::count),
+            particles: section.read("particles", spec.smc.particles, Field::count),
+        })
+    });
+    if let Some(outputs) = outputs {
+        check_against_outputs(&section, &spec, names, outputs, measurements);
+    }
+    spec
+}
+
+/// A list of distinct choices, at least one.
+fn distinct<T: Clone + PartialEq>(field: &Field<'_>, of: &str, choices: &[(&str, T)]) -> Option<Vec<T>> {
+    let items = field.list(of)?;
+    if items.is_empty() {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        field.refuse("the list is empty", "expected at least one", format!("choose among {}", names.join(", ")));
+        return None;
+    }
+    let mut chosen: Vec<T> = Vec::new();
+    for item in items {
+        let choice = item.choice(choices)?;
+        if chosen.contains(&choice) {
+            item.refuse("it is listed twice", "expected each once", "remove one".to_owned());
+            return None;
+        }
+        chosen.push(choice);
+    }
+    Some(chosen)
+}
+
+fn clusters(field: &Field<'_>, train: &TrainSpec) -> Option<Option<usize>> {
+    if field.is_text() {
+        return match field.text() {
+            Some("none") => Some(None),
+            other => {
+                let found = format!("`{}` is not known", other.unwrap_or_default());
+                field.refuse(
+                    found,
+                    "expected \"none\" or a whole number",
+                    spelling_repair(other.unwrap_or_default(), &["none"]),
+                );
+                None
+            }
+        };
+    }
+    let count = field.count()?;
+    if count > train.draws && train.import.is_none() {
+        let help = "ask for fewer clusters, or raise train.draws".to_owned();
+        field.refuse(format!("{count} clusters of {} T-draws", train.draws), "more clusters than draws", help);
+    }
+    Some(Some(count))
+}
+
+/// What only the outputs' scales and noise can tell.
+fn check_against_outputs(
+    section: &Section<'_>,
+    spec: &InferSpec,
+    names: &Names,
+    outputs: &[Output],
+    measurements: &MeasurementSource,
+) {
+    let n_sigmas = outputs.iter().filter(|output| matches!(output.noise.sd, Sd::Prior(_))).count();
+    let n_parameters = names.unknowns.len() + n_sigmas;
+    if let (Some(field), Engine::Grid, true) = (section.get("engine"), spec.engine, n_parameters > MAX_AXES) {
+        let found = format!("{} unknowns and {n_sigmas} unknown sds are too many for a grid", names.unknowns.len());
+        let label = format!("at most {MAX_AXES} in all");
+        field.refuse(found, &label, "use \"smc\", or \"auto\" to let it choose".to_owned());
+    }
+    let Some(field) = section.get("propagate").filter(|_| spec.sigma_a) else {
+        return;
+    };
+    for output in outputs {
+        let family = output.noise.family;
+        if output.log != matches!(family, Family::LogNormal { .. }) {
+            let found = format!("sigma_a of `{}` lives on another scale than its noise", output.name);
+            let help = "use log-normal noise with scale = \"log\", other noise without it, or leave out \"sigma-a\"";
+            field.refuse(found, "\"sigma-a\" has no meaning here", help.to_owned());
+        }
+        let replicated = matches!(measurements, MeasurementSource::Synthetic { replicates: 2.., .. });
+        if replicated && spec.error == ErrorSharing::Shared && matches!(family, Family::StudentT { .. }) {
+            let found =
+                format!("student-t noise cannot carry a sigma_a that the replicates of `{}` share", output.name);
+            field.refuse(found, "not with student-t", "set error = \"independent\", or use normal noise".to_owned());
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! CSV files to named columns and back, with errors that name file, line and column.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+use crate::matrix::Matrix;
+
+/// Columns of equal length with distinct names.
+///
+/// A file that was read keeps its cells as texts; a column becomes numbers when it is asked for as numbers, so that
+/// columns which nobody asks for may hold anything. Numbers are written as the shortest text that reads back as the
+/// same double.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    source: String,
+    columns: Vec<(String, Cells)>,
+    /// Line of each row in its file.
+    lines: Vec<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Cells {
+    Numbers(Vec<f64>),
+    Texts(Vec<String>),
+}
+
+impl Cells {
+    fn len(&self) -> usize {
+        match self {
+            Self::Numbers(numbers) => numbers.len(),
+            Self::Texts(texts) => texts.len(),
+        }
+    }
+}
+
+impl Table {
+    /// A table without columns.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// This table with one more column of numbers.
+    ///
+    /// # Errors
+    /// A name that is there already, or another length than that of the other columns.
+    pub fn with_numbers(self, name: impl Into<String>, numbers: Vec<f64>) -> Result<Self> {
+        self.with(name.into(), Cells::Numbers(numbers))
+    }
+
+    /// This table with one more column of texts.
+    ///
+    /// # Errors
+    /// As for [`Table::with_numbers`].
+    pub fn with_texts(self, name: impl Into<String>, texts: Vec<String>) -> Result<Self> {
+        self.with(name.into(), Cells::Texts(texts))
+    }
+
+    fn with(mut self, name: String, cells: Cells) -> Result<Self> {
+        let place = || format!("column `{name}`");
+        if self.has(&name) {
+            return Err(Error::invalid(place(), "the table has one of that name already", "rename one of them"));
+        }
+        if self.columns.is_empty() {
+            self.lines = (2..).take(cells.len()).collect();
+        } else if cells.len() != self.n_rows() {
+            let found = format!("{} values beside columns of {}", cells.len(), self.n_rows());
+            return Err(Error::invalid(place(), found, "give one value per row"));
+        }
+        self.columns.push((name, cells));
+        Ok(self)
+    }
+
+    /// Reads a file with a header line and at least one row below it.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is empty or has no rows; a column without name or of a name used before; a row with
+    /// more or fewer cells than the header.
+    pub fn read(path: &Path) -> Result<Self> {
+        let bytes = fs::read(path)
+            .map_err(|problem| Error::file(path, problem, "check the path; relative ones start at the study file"))?;
+        Self::parse(&bytes, &path.display().to_string())
+    }
+
+    /// Reads the content of a file; `source` is what errors call it.
+    ///
+    /// # Errors
+    /// As for [`Table::read`].
+    pub fn parse(bytes: &[u8], source: &str) -> Result<Self> {
+        // Spreadsheets put a byte order mark in front.
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        let mut reader =
+            csv::ReaderBuilder::new().has_headers(false).flexible(true).trim(csv::Trim::All).from_reader(bytes);
+        let mut columns: Vec<(String, Vec<String>)> = Vec::new();
+        let mut lines = Vec::new();
+        let (mut line, mut counted) = (1, 0);
+        for record in reader.records() {
+            let record = record.map_err(|problem| {
+                let line = problem.position().map_or(String::new(), |position| format!(", line {}", position.line()));
+                Error::invalid(format!("{source}{line}"), "this is not text in UTF-8", "save the file as CSV in UTF-8")
+            })?;
+            // A record's position is where the one before it ended, and so before any empty lines.
+            let start = record.position().map_or(0, |position| position.byte() as usize);
+            let start = start + bytes[start..].iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+            line += bytes[counted..start].iter().filter(|byte| **byte == b'\n').count();
+            counted = start;
+            if columns.is_empty() {
+                columns = record.iter().map(|name| (name.to_owned(), Vec::new())).collect();
+                check_header(&columns, source, line)?;
+                continue;
+            }
+            if record.len() != columns.len() {
+                let found = format!("{} cells in a table of {} columns", record.len(), columns.len());
+                let place = format!("{source}, line {line}");
+                return Err(Error::invalid(place, found, "give each row one cell per column; quote cells with commas"));
+            }
+            for ((_, cells), cell) in columns.iter_mut().zip(&record) {
+                cells.push(cell.to_owned());
+            }
+            lines.push(line);
+        }
+        if columns.is_empty() {
+            return Err(Error::invalid(source, "the file is empty", "write a header line and a line per row"));
+        }
+        if lines.is_empty() {
+            return Err(Error::invalid(source, "there is a header but no row below it", "write a line per row"));
+        }
+        let columns = columns.into_iter().map(|(name, cells)| (name, Cells::Texts(cells))).collect();
+        Ok(Self { source: source.to_owned(), columns, lines })
+    }
+
+    /// Names of the columns in order.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.columns.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Number of rows.
+    pub fn n_rows(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Whether there is a column of that name.
+    pub fn has(&self, name: &str) -> bool {
+        self.names().any(|other| other == name)
+    }
+
+    /// File, line and column of a cell, for errors about its value.
+    pub fn place(&self, row: usize, name: &str) -> String {
+        format!("{}, line {}, column `{name}`", self.source, self.lines[row])
+    }
+
+    /// A column of finite numbers.
+    ///
+    /// # Errors
+    /// A missing column, with the nearest name; a cell that is empty, no number, or not finite.
+    pub fn numbers(&self, name: &str) -> Result<Vec<f64>> {
+        let numbers = self.numbers_or_nan(name)?;
+        match numbers.iter().position(|number| !number.is_finite()) {
+            None => Ok(numbers),
+            Some(row) => {
+                let found = format!("{} is not a finite number", numbers[row]);
+                Err(Error::invalid(self.place(row, name), found, "correct the cell or remove its row"))
+            }
+        }
+    }
+
+    /// A column of numbers, NaN and infinities included.
+    ///
+    /// # Errors
+    /// A missing column, with the nearest name; a cell that is empty or no number.
+    pub fn numbers_or_nan(&self, name: &str) -> Result<Vec<f64>> {
+        let numbers = self.optional_numbers(name)?.into_iter().enumerate();
+        let number = |(row, number): (usize, Option<f64>)| {
+            number.ok_or_else(|| {
+                Error::invalid(self.place(row, name), "the cell is empty", "write a number or remove the row")
+            })
+        };
+        numbers.map(number).collect()
+    }
+
+    /// A column of numbers in which cells may be empty.
+    ///
+    /// # Errors
+    /// A missing column, with the nearest name; a cell that is neither empty nor a number.
+    pub fn optional_numbers(&self, name: &str) -> Result<Vec<Option<f64>>> {
+        let texts = match self.cells(name)? {
+            Cells::Numbers(numbers) => return Ok(numbers.iter().copied().map(Some).collect()),
+            Cells::Texts(texts) => texts,
+        };
+        let number = |(row, text): (usize, &String)| match text.as_str() {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| {
+                let repair = "write a number with a decimal point, such as 0.5 or 1e-3";
+                Error::invalid(self.place(row, name), format!("`{text}` is not a number"), repair)
+            }),
+        };
+        texts.iter().enumerate().map(number).collect()
+    }
+
+    /// A column as texts; numbers as they would be written.
+    ///
+    /// # Errors
+    /// A missing column, with the nearest name.
+    pub fn texts(&self, name: &str) -> Result<Vec<String>> {
+        Ok(match self.cells(name)? {
+            Cells::Numbers(numbers) => numbers.iter().map(f64::to_string).collect(),
+            Cells::Texts(texts) => texts.clone(),
+        })
+    }
+
+    /// Columns of finite numbers side by side: one row per row, one column per name.
+    ///
+    /// # Errors
+    /// As for [`Table::numbers`].
+    pub fn matrix<N: AsRef<str>>(&self, names: &[N]) -> Result<Matrix> {
+        let columns = names.iter().map(|name| self.numbers(name.as_ref())).collect::<Result<Vec<_>>>()?;
+        Ok(Matrix::from_fn(self.n_rows(), names.len(), |row, column| columns[column][row]))
+    }
+
+    fn cells(&self, name: &str) -> Result<&Cells> {
+        if let Some((_, cells)) = self.columns.iter().find(|(other, _)| other == name) {
+            return Ok(cells);
+        }
+        let names: Vec<&str> = self.names().collect();
+        let place = if self.source.is_empty() { "table" } else { &self.source };
+        let list = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let repair = match nearest(name, &names) {
+            _ if names.len() == 1 && names[0].contains([';', '\t']) => "separate columns by commas".to_owned(),
+            Some(near) => format!("rename `{near}`, or add the column"),
+            None => "add the column".to_owned(),
+        };
+        Err(Error::invalid(place, format!("there is no column `{name}` among {list}"), repair))
+    }
+
+    /// Writes a header line and a line per row, so that a reader sees the old file or the new one, never a part.
+    ///
+    /// # Errors
+    /// What the system says about the file or its folder.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let written = writer
+            .write_record(self.names())
+            .and_then(|()| {
+                (0..self.n_rows()).try_for_each(|row| {
+                    writer.write_record(self.columns.iter().map(|(_, cells)| match cells {
+                        Cells::Numbers(numbers) => numbers[row].to_string(),
+                        Cells::Texts(texts) => texts[row].clone(),
+                    }))
+                })
+            })
+            .map_err(std::io::Error::other)
+            .and_then(|()| writer.into_inner().map_err(|problem| problem.into_error()));
+        write_atomically(path, &written.map_err(|problem| Error::file(path, problem, "report this as a bug"))?)
+    }
+}
+
+fn check_header(columns: &[(String, Vec<String>)], source: &str, line: usize) -> Result<()> {
+    for (i, (name, _)) in columns.iter().enumerate() {
+        let place = || format!("{source}, line {line}");
+        if name.is_empty() {
+            let found = format!("column {} has no name", i + 1);
+            return Err(Error::invalid(place(), found, "name every column in the first line"));
+        }
+        if columns[..i].iter().any(|(other, _)| other == name) {
+            return Err(Error::invalid(place(), format!("two columns are called `{name}`"), "rename or remove one"));
+        }
+    }
+    Ok(())
+}
+
+/// The name of `known` that is likely meant by `found`.
+fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+    // Jaro-Winkler similarity; see `simulate::spelling_repair` for the threshold.
+    let alike = |name: &str| strsim::jaro_winkler(&found.to_lowercase(), &name.to_lowercase());
+    let best = known.iter().copied().max_by(|a, b| alike(a).total_cmp(&alike(b)));
+    best.filter(|name| alike(name) >= 0.8)
+}
+
+/// Replaces the content of `path` at once: temporary file in the same folder, flushed to disk, renamed.
+///
+/// # Errors
+/// What the system says about the file or its folder; the old content is then still there.
+pub fn write_atomically(path: &Path, content: &[u8]) -> Result<()> {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let name = path.file_name().map_or("file".into(), |name| name.to_string_lossy());
+    let temporary: PathBuf = path.with_file_name(format!(".{name}.{}-{number}.tmp", std::process::id()));
+    let written = File::create(&temporary)
+        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|problem| {
+        // Nothing to do if even that fails: the first problem is the one to report.
+        let _ = fs::remove_file(&temporary);
+        Error::file(path, problem, "check that the folder exists, is writable and has space left")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(text: &str) -> Result<Table> {
+        Table::parse(text.as_bytes(), "data.csv")
+    }
+
+    fn refused(text: &str) -> String {
+        parse(text).unwrap_err().to_string()
+    }
+
+    /// A folder of this test alone.
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("twostep-table-{}-{name}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn columns_are_read_by_name() {
+        let table = parse("\u{feff}t,\"c[0,1]\" ,note\r\n1,2.5,\"a, b\"\r\n\r\n-3e2,,c\n").unwrap();
+        assert_eq!(table.names().collect::<Vec<_>>(), ["t", "c[0,1]", "note"]);
+        assert_eq!((table.n_rows(), table.has("t"), table.has("T")), (2, true, false));
+        assert_eq!(table.numbers("t").unwrap(), [1.0, -300.0]);
+        assert_eq!(table.optional_numbers("c[0,1]").unwrap(), [Some(2.5), None]);
+        assert_eq!(table.texts("note").unwrap(), ["a, b", "c"]);
+        let matrix = parse("a,b\n1,2\n3,4\n").unwrap().matrix(&["b", "a"]).unwrap();
+        assert_eq!((matrix.row(0), matrix.row(1)), (&[2.0, 1.0][..], &[4.0, 3.0][..]));
+    }
+
+    #[test]
+    fn refusals_name_the_place_and_the_repair() {
+        assert_eq!(refused(""), "data.csv: the file is empty; write a header line and a line per row");
+        assert_eq!(refused("t,y\n"), "data.csv: there is a header but no row below it; write a line per row");
+        assert_eq!(refused("t,y,t\n1,2,3\n"), "data.csv, line 1: two columns are called `t`; rename or remove one");
+        assert_eq!(refused("t,\n1,2\n"), "data.csv, line 1: column 2 has no name; name every column in the first line");
+        assert_eq!(
+            refused("t,y\n1,2\n\n3\n"),
+            "data.csv, line 4: 1 cells in a table of 2 columns; give each row one cell per column; \
+             quote cells with commas"
+        );
+        let table = parse("time,y,z\n1,x,nan\n2,,1\n").unwrap();
+        let message = |name: &str| table.numbers(name).unwrap_err().to_string();
+        assert_eq!(
+            message("y"),
+            "data.csv, line 2, column `y`: `x` is not a number; \
+             write a number with a decimal point, such as 0.5 or 1e-3"
+        );
+        assert_eq!(
+            message("z"),
+            "data.csv, line 2, column `z`: NaN is not a finite number; correct the cell or remove its row"
+        );
+        assert!(table.numbers_or_nan("z").unwrap()[0].is_nan());
+        assert_eq!(
+            message("tim"),
+            "data.csv: there is no column `tim` among `time`, `y`, `z`; rename `time`, or add the column"
+        );
+        assert!(message("beta").ends_with("`z`; add the column"));
+        let empty = parse("t,y\n1,\n").unwrap().numbers("y").unwrap_err().to_string();
+        assert_eq!(empty, "data.csv, line 2, column `y`: the cell is empty; write a number or remove the row");
+        let semicolons = parse("t;y\n1;2\n").unwrap().numbers("t").unwrap_err().to_string();
+        assert!(semicolons.ends_with("; separate columns by commas"), "{semicolons}");
+        let latin = Table::parse(b"t,y\n1,2\xe9\n", "data.csv").unwrap_err().to_string();
+        assert!(latin.starts_with("data.csv, line 2: this is not text in UTF-8"), "{latin}");
+        let missing = Table::read(Path::new("no-such-folder/data.csv")).unwrap_err().to_string();
+        assert!(missing.starts_with("no-such-folder/data.csv: "), "{missing}");
+    }
+
+    #[test]
+    fn columns_must_fit_together() {
+        let table = Table::new().with_numbers("t", vec![1.0, 2.0]).unwrap();
+        let twice = table.clone().with_numbers("t", vec![1.0, 2.0]).unwrap_err().to_string();
+        assert_eq!(twice, "column `t`: the table has one of that name already; rename one of them");
+        let short = table.with_texts("note", vec!["a".to_owned()]).unwrap_err().to_string();
+        assert_eq!(short, "column `note`: 1 values beside columns of 2; give one value per row");
+    }
+
+    #[test]
+    fn writing_replaces_the_file_and_leaves_nothing_else() {
+        let folder = folder("replace");
+        let path = folder.join("t.csv");
+        for value in [1.0, 2.0] {
+            Table::new().with_numbers("c[0,1]", vec![value]).unwrap().write(&path).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), format!("\"c[0,1]\"\n{value}\n"));
+        }
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        let nowhere = Table::new().write(&folder.join("none/t.csv")).unwrap_err().to_string();
+        assert!(nowhere.ends_with("check that the folder exists, is writable and has space left"), "{nowhere}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_read_back_bit_for_bit(bits in proptest::collection::vec(any::<u64>(), 1..20)) {
+            let numbers = bits.into_iter().map(f64::from_bits).filter(|x| !x.is_nan());
+            let numbers: Vec<f64> = numbers.chain([-0.0]).collect();
+            let folder = folder("bits");
+            let path = folder.join("t.csv");
+            Table::new().with_numbers("x", numbers.clone()).unwrap().write(&path).unwrap();
+            let back = Table::read(&path).unwrap().numbers_or_nan("x").unwrap();
+            let bits = |numbers: &[f64]| numbers.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            prop_assert_eq!(bits(&back), bits(&numbers));
+            fs::remove_dir_all(folder).unwrap();
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(table) = Table::parse(&bytes, "data.csv") {
+                for name in table.names() {
+                    let _ = table.numbers(name);
+                }
+            }
+        }
+    }
+}
