@@ -6,5 +6,15 @@ fn main() {
     let t = std::time::Instant::now();
     let r = pr.run(twostep::study::Stage::Infer, &twostep::monitor::Silent).unwrap();
     eprintln!("{:?}", t.elapsed());
-    for x in r { eprintln!("{:?} {:?}", x.label, x.origins); for p in x.posteriors { for u in &p.unknowns { eprintln!("{} {} {:.4} {:.4} [{:.4} {:.4}] {}", p.method, u.name, u.mean, u.sd, u.q05, u.q95, p.trust);} } for w in x.warnings { eprintln!("  ! {w}"); } }
+    for x in r {
+        eprintln!("{:?} {:?}", x.label, x.origins);
+        for p in x.posteriors {
+            for u in &p.unknowns {
+                eprintln!("{} {} {:.4} {:.4} [{:.4} {:.4}] {}", p.method, u.name, u.mean, u.sd, u.q05, u.q95, p.trust);
+            }
+        }
+        for w in x.warnings {
+            eprintln!("  ! {w}");
+        }
+    }
 }

@@ -32,9 +32,9 @@ impl Stream {
 
     /// The child with this name: its number is the name's FNV-1a hash.
     pub fn named(self, name: &str) -> Self {
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, byte| {
-            (h ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        let hash = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |h, byte| (h ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
         self.at(hash)
     }
 

@@ -1,8 +1,8 @@
 //! I-posteriors by adaptive quadrature: E-Post and E-Lik from one grid over the posteriors of all T-draws.
 
+use super::integrated::{Integrated, Work};
 use super::propagation::Method;
 use super::summary::{QuantitySummary, derived_from_grid, from_grid};
-use super::integrated::{Integrated, Work};
 use super::{Diagnostics, IPosterior, InferSpec, Prepared, agreement};
 use crate::error::Result;
 use crate::mcmc::quadrature::{self, Grid, Settings};
@@ -64,7 +64,8 @@ pub(super) fn infer(
                 diagnostics.evidence_agreement = Some(share);
                 diagnostics.effective_t_draws = Some(share * alpha.len() as f64);
             }
-            let posterior = posterior(prepared, method, grid, &sigmas, diagnostics, refined.converged, draws, Some(t_draws));
+            let posterior =
+                posterior(prepared, method, grid, &sigmas, diagnostics, refined.converged, draws, Some(t_draws));
             out.push((method, posterior));
             monitor.progress("infer", out.len(), spec.methods.len());
         }
@@ -112,8 +113,7 @@ fn posterior(
     t_draws: Option<Vec<usize>>,
 ) -> IPosterior {
     let dim = grid.dim();
-    let mut unknowns: Vec<QuantitySummary> =
-        (0..dim).map(|d| from_grid(grid, d, &prepared.prior.names()[d])).collect();
+    let mut unknowns: Vec<QuantitySummary> = (0..dim).map(|d| from_grid(grid, d, &prepared.prior.names()[d])).collect();
     for (j, sigma) in sigmas.iter().enumerate() {
         unknowns.push(from_grid(sigma, 0, &prepared.prior.names()[dim + j]));
     }

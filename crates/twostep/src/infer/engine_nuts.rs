@@ -104,10 +104,7 @@ fn pooled(prepared: &Prepared, spec: &InferSpec, method: Method, stream: Stream)
         ));
     }
     if effective < 400.0 {
-        warnings.push(format!(
-            "{}: only {effective:.0} effective draws; lengthen infer.nuts.draws",
-            method.name()
-        ));
+        warnings.push(format!("{}: only {effective:.0} effective draws; lengthen infer.nuts.draws", method.name()));
     }
     if info.divergences.unwrap_or(0) > 0 {
         warnings.push(format!(
@@ -117,7 +114,10 @@ fn pooled(prepared: &Prepared, spec: &InferSpec, method: Method, stream: Stream)
         ));
     }
     if info.e_bfmi.is_some_and(|e| e < 0.3) {
-        warnings.push(format!("{}: E-BFMI below 0.3: the tails are explored slowly, distrust the outer quantiles", method.name()));
+        warnings.push(format!(
+            "{}: E-BFMI below 0.3: the tails are explored slowly, distrust the outer quantiles",
+            method.name()
+        ));
     }
     let (draws, _) = thin(&replicated.units, spec.draws, stream.named("thin"));
     let mut t_draws = None;
@@ -145,7 +145,13 @@ fn pooled(prepared: &Prepared, spec: &InferSpec, method: Method, stream: Stream)
 }
 
 /// One fit per T-draw: the first adapts in full, the others take its metric and adapt their step size.
-fn fits(prepared: &Prepared, spec: &InferSpec, method: Method, stream: Stream, monitor: &dyn Monitor) -> Result<IPosterior> {
+fn fits(
+    prepared: &Prepared,
+    spec: &InferSpec,
+    method: Method,
+    stream: Stream,
+    monitor: &dyn Monitor,
+) -> Result<IPosterior> {
     let propagation = method.propagation(spec.point);
     let alpha = prepared.log_alpha();
     let numbered: Vec<(f64, usize)> = alpha.iter().map(|a| a.exp()).zip(0..).filter(|f| f.0 > 0.0).collect();
@@ -241,5 +247,14 @@ fn fits(prepared: &Prepared, spec: &InferSpec, method: Method, stream: Stream, m
     };
     let (draws, units) = thin(&replicated.units, spec.draws, stream.named("thin"));
     let t_draws = Some(units.iter().map(|&u| numbered[u].1).collect());
-    Ok(IPosterior { method: method.name().into(), engine: "nuts".into(), unknowns, trust, diagnostics: info, warnings, draws, t_draws })
+    Ok(IPosterior {
+        method: method.name().into(),
+        engine: "nuts".into(),
+        unknowns,
+        trust,
+        diagnostics: info,
+        warnings,
+        draws,
+        t_draws,
+    })
 }

@@ -40,7 +40,9 @@ fn one(
 ) -> Result<IPosterior> {
     let propagation = method.propagation(spec.point);
     let (likelihoods, log_alpha) = prepared.reduced(method, &*propagation);
-    let settings = smc::Settings { particles: spec.smc.particles, ..smc::Settings::default() };
+    // A fit of its own cannot rely on others to find a narrow mode: twice the particles of one run of many.
+    let particles = if per_draw(&*propagation) { 2 * spec.smc.particles } else { spec.smc.particles };
+    let settings = smc::Settings { particles, ..smc::Settings::default() };
     let single = [0.0];
     let fits: Vec<(f64, usize)> = if per_draw(&*propagation) {
         log_alpha.iter().map(|a| a.exp()).zip(0..).filter(|f| f.0 > 0.0).collect()
@@ -61,16 +63,19 @@ fn one(
                 let own = likelihoods.select(&[fits[fit].1]);
                 smc::sample(&mut Target::new(&own, &prepared.prior, &*propagation, &single), &settings, stream)?
             } else {
-                smc::sample(&mut Target::new(&likelihoods, &prepared.prior, &*propagation, &log_alpha), &settings, stream)?
+                smc::sample(
+                    &mut Target::new(&likelihoods, &prepared.prior, &*propagation, &log_alpha),
+                    &settings,
+                    stream,
+                )?
             };
             let done = finished.fetch_add(1, Ordering::Relaxed) + 1;
             monitor.progress(method.name(), done, fits.len() * runs);
             Ok(population)
         })
         .collect::<Result<_>>()?;
-    let natural = |z: &[f64]| -> Vec<f64> {
-        prepared.prior.marginals().iter().zip(z).map(|(m, &z)| m.from_real(z).x).collect()
-    };
+    let natural =
+        |z: &[f64]| -> Vec<f64> { prepared.prior.marginals().iter().zip(z).map(|(m, &z)| m.from_real(z).x).collect() };
     let replicated = Replicated {
         units: fits
             .iter()
@@ -81,12 +86,8 @@ fn one(
             })
             .collect(),
     };
-    let mut unknowns: Vec<_> =
-        prepared.quantities().iter().map(|(name, f)| replicated.summary(name, &**f)).collect();
-    let mut info = Diagnostics {
-        evaluations: populations.iter().map(|p| p.gradients).sum(),
-        ..Diagnostics::default()
-    };
+    let mut unknowns: Vec<_> = prepared.quantities().iter().map(|(name, f)| replicated.summary(name, &**f)).collect();
+    let mut info = Diagnostics { evaluations: populations.iter().map(|p| p.gradients).sum(), ..Diagnostics::default() };
     let mut warnings = Vec::new();
     let (draws, units) = thin(&replicated.units, spec.draws, stream.named("thin"));
     let mut t_draws = None;

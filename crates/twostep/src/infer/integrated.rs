@@ -163,6 +163,9 @@ pub(super) struct Integrated<'a> {
     rules: Vec<SigmaRule>,
 }
 
+/// The unknowns that fit best, for each of a sample of draws.
+type BestPoints = Vec<(usize, Vec<f64>)>;
+
 /// Buffers of one thread.
 #[derive(Default)]
 pub(super) struct Work {
@@ -222,9 +225,8 @@ impl<'a> Integrated<'a> {
                 best
             })
             .collect();
-        let profile: Vec<f64> = (0..SCAN * n_draws)
-            .map(|i| best.iter().fold(f64::NEG_INFINITY, |m, block| m.max(block[i])))
-            .collect();
+        let profile: Vec<f64> =
+            (0..SCAN * n_draws).map(|i| best.iter().fold(f64::NEG_INFINITY, |m, block| m.max(block[i]))).collect();
         let weight: Vec<f64> = (0..SCAN).map(|k| prior.log_density(at(k).exp()) + at(k)).collect();
         let (mut first, mut last) = (SCAN, 0);
         // In the tails of the unknowns the density falls by so much over the whole range of sds, at least.
@@ -273,7 +275,8 @@ impl<'a> Integrated<'a> {
                 (terms.a, terms.b)
             }
         };
-        let a = (0..rule.sigma.len()).map(|k| constant + (0..alpha.len()).map(|s| alpha[s] * terms(k, s).0).sum::<f64>());
+        let a =
+            (0..rule.sigma.len()).map(|k| constant + (0..alpha.len()).map(|s| alpha[s] * terms(k, s).0).sum::<f64>());
         let b = Matrix::from_fn(rule.sigma.len(), alpha.len(), |k, s| alpha[s] * terms(k, s).1);
         Some((a.collect(), b))
     }
@@ -299,7 +302,7 @@ impl<'a> Integrated<'a> {
 
     /// Largest curvature of the log-likelihood by log sigma at equally spaced places of the range, over a sample of draws at
     /// their best unknowns, not falling with sigma: worse unknowns have their peak at larger sds, as sharp as the best.
-    fn curvature(&self, output: usize, (from, to): (f64, f64), best: &[(usize, Vec<f64>)]) -> Vec<f64> {
+    fn curvature(&self, output: usize, (from, to): (f64, f64), best: &BestPoints) -> Vec<f64> {
         const PLACES: usize = 400;
         // Within so many log units of its top a density must be resolved.
         const MATTERS: f64 = 8.0;
@@ -333,13 +336,16 @@ impl<'a> Integrated<'a> {
     }
 
     /// Where the likelihood is scanned, and the best place of each of a sample of draws: Halton points, then, around the best of every draw's, finer and finer ones.
-    fn points(&self) -> (Vec<Vec<f64>>, Vec<(usize, Vec<f64>)>) {
+    fn points(&self) -> (Vec<Vec<f64>>, BestPoints) {
         const FIRST: usize = 256;
         let n = self.axes.len();
         let halton = |count: usize| {
-            design::unit_points(design::Method::Halton, count, n, Stream::root(0)).unwrap_or_else(|_| vec![vec![0.5; n]])
+            design::unit_points(design::Method::Halton, count, n, Stream::root(0))
+                .unwrap_or_else(|_| vec![vec![0.5; n]])
         };
-        let x = |t: &[f64]| -> Vec<f64> { t.iter().zip(&self.axes).map(|(&t, axis)| axis.at(t.clamp(1e-6, 1.0 - 1e-6)).0).collect() };
+        let x = |t: &[f64]| -> Vec<f64> {
+            t.iter().zip(&self.axes).map(|(&t, axis)| axis.at(t.clamp(1e-6, 1.0 - 1e-6)).0).collect()
+        };
         let sigma: Vec<f64> = self.prior.marginals()[n..].iter().map(Marginal::median).collect();
         let n_draws = self.likelihoods.n_draws();
         // A sample of draws stands for all: their best unknowns differ by less than the margin allows for.

@@ -237,7 +237,8 @@ impl Likelihoods {
     pub(super) fn class_tables(&self, output: usize, sigma: &[f64]) -> Vec<(Matrix, Matrix)> {
         let term = &self.outputs[output].term;
         let Some(sigma_a) = &term.sigma_a else { return Vec::new() };
-        let table = |f: &dyn Fn(f64, f64) -> f64| Matrix::from_fn(sigma.len(), sigma_a.len(), |k, s| f(sigma[k], sigma_a[s]));
+        let table =
+            |f: &dyn Fn(f64, f64) -> f64| Matrix::from_fn(sigma.len(), sigma_a.len(), |k, s| f(sigma[k], sigma_a[s]));
         let classes = term.data.classes.iter();
         classes
             .map(|class| {
@@ -368,7 +369,14 @@ impl Prepared {
         }
     }
 
-    fn pull(&self, sigma: &[f64], weights: &[f64], ws: &mut OutputWorkspace, by_omega: &mut [f64], by_sigma: &mut [f64]) {
+    fn pull(
+        &self,
+        sigma: &[f64],
+        weights: &[f64],
+        ws: &mut OutputWorkspace,
+        by_omega: &mut [f64],
+        by_sigma: &mut [f64],
+    ) {
         let term = &self.term;
         let sigma = self.sigma(sigma);
         if !self.points.is_empty() {

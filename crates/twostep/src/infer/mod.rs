@@ -181,10 +181,18 @@ impl Prepared {
                 link == Link::Identity,
             )
             .map_err(|(row, why)| {
-                Error::invalid(place(), format!("value {} ({}) {why}", row + 1, data.y[row]), "correct it or change the noise family")
+                Error::invalid(
+                    place(),
+                    format!("value {} ({}) {why}", row + 1, data.y[row]),
+                    "correct it or change the noise family",
+                )
             })?;
             let replicated = reduced.rows.len() > reduced.points.rows();
-            if spec.sigma_a && replicated && spec.error == crate::likelihood::ErrorSharing::Shared && family.name() == "student-t" {
+            if spec.sigma_a
+                && replicated
+                && spec.error == crate::likelihood::ErrorSharing::Shared
+                && family.name() == "student-t"
+            {
                 return Err(Error::invalid(
                     "infer.error",
                     format!("student-t noise cannot carry a sigma_a that the replicates of `{}` share", output.name),
@@ -254,7 +262,7 @@ impl Prepared {
                     .outputs
                     .iter()
                     .map(|output| {
-                        let (coefficients, sigma_a) = named_output_draws(&self.outputs, output, &point);
+                        let (coefficients, sigma_a) = named_output_draws(output, &point);
                         (coefficients, self.sigma_a.then_some(sigma_a))
                     })
                     .collect();
@@ -269,13 +277,17 @@ impl Prepared {
     }
 
     /// Derived quantities as functions of the parameters.
-    fn quantities(&self) -> Vec<(String, Box<dyn Fn(&[f64]) -> f64 + Sync + '_>)> {
-        let own = self.prior.names().iter().enumerate().map(|(d, name)| {
-            (name.clone(), Box::new(move |x: &[f64]| x[d]) as Box<dyn Fn(&[f64]) -> f64 + Sync + '_>)
-        });
-        let derived = self.derived.iter().map(|d| {
-            (d.name.clone(), Box::new(move |x: &[f64]| d.expression.eval_scalar(x)) as Box<dyn Fn(&[f64]) -> f64 + Sync + '_>)
-        });
+    fn quantities(&self) -> Vec<(String, Quantity<'_>)> {
+        let own = self
+            .prior
+            .names()
+            .iter()
+            .enumerate()
+            .map(|(d, name)| (name.clone(), Box::new(move |x: &[f64]| x[d]) as Quantity<'_>));
+        let derived = self
+            .derived
+            .iter()
+            .map(|d| (d.name.clone(), Box::new(move |x: &[f64]| d.expression.eval_scalar(x)) as Quantity<'_>));
         own.chain(derived).collect()
     }
 
@@ -298,10 +310,12 @@ impl Prepared {
     }
 }
 
-/// The joint draws hold every trained output; `outputs` here are those measured, found by their names.
-fn named_output_draws(measured: &[TrainedOutput], output: &TrainedOutput, draws: &Draws) -> (Matrix, Vec<f64>) {
+/// A function of the parameters.
+type Quantity<'a> = Box<dyn Fn(&[f64]) -> f64 + Sync + 'a>;
+
+/// An output's coefficients and sigma_a, found by name: the joint draws hold outputs that were not measured, too.
+fn named_output_draws(output: &TrainedOutput, draws: &Draws) -> (Matrix, Vec<f64>) {
     let prefix = |name: &str| format!("{}.{name}", output.name);
-    let _ = measured;
     let rows: Vec<usize> = output
         .surrogate
         .names()

@@ -1,7 +1,7 @@
 //! I-posteriors to tables: moments, quantiles, highest-density intervals and how far each number can be trusted.
 
-use crate::mcmc::quadrature::Grid;
 use crate::draws::Sorted;
+use crate::mcmc::quadrature::Grid;
 use crate::train::PROBABILITIES;
 use serde::{Deserialize, Serialize};
 
@@ -207,7 +207,8 @@ impl Replicated {
             mean += weight * own;
             independent += weight * weight * spread / n as f64;
             if replicates.len() > 1 {
-                between += weight * weight * means.iter().map(|m| (m - own).powi(2)).sum::<f64>() / (runs * (runs - 1.0));
+                between +=
+                    weight * weight * means.iter().map(|m| (m - own).powi(2)).sum::<f64>() / (runs * (runs - 1.0));
             }
         }
         (mean, between.max(independent).sqrt())

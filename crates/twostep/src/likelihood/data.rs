@@ -1,6 +1,6 @@
 //! Measurements of one output reduced to what the I-likelihood needs: replicates to mean and scatter, groups to classes.
 
-use super::{Likelihood, Observed, Sd, Scored};
+use super::{Likelihood, Observed, Scored, Sd};
 use crate::error::Result;
 use crate::matrix::Matrix;
 use crate::special::{inverse_mills, log_normal_cdf};
@@ -31,7 +31,7 @@ pub struct Class {
 
 /// `log p = a + b R` of a class, with derivatives by the sd.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ClassTerms {
+pub(crate) struct ClassTerms {
     pub(crate) a: f64,
     pub(crate) b: f64,
     pub(crate) a_by_sd: f64,
@@ -125,6 +125,9 @@ impl Row {
     }
 }
 
+/// A value on the family's scale and its known sd.
+type Member = (f64, Option<f64>);
+
 /// One output's measurements, reduced.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reduced {
@@ -162,7 +165,7 @@ impl Reduced {
         let mut out = Self { n: y.len(), ..Self::default() };
         let mut point_rows: Vec<usize> = Vec::new();
         // (point, members); a group is what shares one approximation error.
-        let mut pending: Vec<(usize, Vec<(f64, Option<f64>)>)> = Vec::new();
+        let mut pending: Vec<(usize, Vec<Member>)> = Vec::new();
         for (i, &value) in y.iter().enumerate() {
             if !value.is_finite() {
                 return Err((i, "is not a finite number".into()));
@@ -183,7 +186,7 @@ impl Reduced {
             out.constant += log_jacobian;
             match observed {
                 Observed::Gaussian(z) if gaussian_reduces => {
-                    let same = |(p, members): &&mut (usize, Vec<(f64, Option<f64>)>)| {
+                    let same = |(p, members): &&mut (usize, Vec<Member>)| {
                         *p == point && (error == Error::Shared || members[0].1 == sd_i)
                     };
                     match pending.iter_mut().find(same) {
@@ -208,7 +211,7 @@ impl Reduced {
         Ok(out)
     }
 
-    fn push_group(&mut self, point: usize, members: &[(f64, Option<f64>)]) {
+    fn push_group(&mut self, point: usize, members: &[Member]) {
         let equal_sd = members.iter().all(|m| m.1 == members[0].1);
         let (n, mean, scatter, sd) = if equal_sd {
             let n = members.len() as f64;
@@ -220,12 +223,10 @@ impl Reduced {
             let precision = |s: Option<f64>| s.map_or(f64::NAN, |s| 1.0 / (s * s));
             let lambda: f64 = members.iter().map(|m| precision(m.1)).sum();
             let mean = members.iter().map(|m| precision(m.1) * m.0).sum::<f64>() / lambda;
-            let rest: f64 = members
-                .iter()
-                .map(|m| precision(m.1) * (m.0 - mean).powi(2) - precision(m.1).ln())
-                .sum::<f64>()
-                + (members.len() - 1) as f64 * (2.0 * std::f64::consts::PI).ln()
-                + lambda.ln();
+            let rest: f64 =
+                members.iter().map(|m| precision(m.1) * (m.0 - mean).powi(2) - precision(m.1).ln()).sum::<f64>()
+                    + (members.len() - 1) as f64 * (2.0 * std::f64::consts::PI).ln()
+                    + lambda.ln();
             self.constant -= 0.5 * rest;
             (1.0, mean, 0.0, Some(lambda.sqrt().recip()))
         };

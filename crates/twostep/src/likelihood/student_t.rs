@@ -10,8 +10,7 @@ pub(super) struct StudentT {
 
 impl StudentT {
     pub(super) fn new(df: f64) -> Self {
-        let log_constant =
-            ln_gamma(0.5 * (df + 1.0)) - ln_gamma(0.5 * df) - 0.5 * (df * std::f64::consts::PI).ln();
+        let log_constant = ln_gamma(0.5 * (df + 1.0)) - ln_gamma(0.5 * df) - 0.5 * (df * std::f64::consts::PI).ln();
         Self { df, log_constant }
     }
 }

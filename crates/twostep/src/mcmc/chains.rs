@@ -92,7 +92,8 @@ pub fn overlooked<T: Bayes + Clone + Send + Sync>(
         let (tempered_mean, tempered_sd, tempered_error) = island_moments(&islands);
         let (mean, sd, _) = island_moments(&visited);
         let error = tempered_error.hypot(diagnostics::mcse_mean(&visited));
-        let (low, high) = visited.iter().flatten().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &x| (l.min(x), h.max(x)));
+        let (low, high) =
+            visited.iter().flatten().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &x| (l.min(x), h.max(x)));
         let outside = islands.iter().flatten().filter(|&&x| x < low || x > high).count();
         let total: usize = islands.iter().map(Vec::len).sum();
         let found = Overlooked {

@@ -328,7 +328,11 @@ impl<'a, C: Components> Evaluator<'a, C> {
         let shares: Vec<f64> = (0..k)
             .map(|c| {
                 let log_share = max[c] + log_volume - log_evidence[c];
-                if log_evidence[c].is_finite() && log_share > -40.0 { importance[c] * log_share.min(40.0).exp() } else { 0.0 }
+                if log_evidence[c].is_finite() && log_share > -40.0 {
+                    importance[c] * log_share.min(40.0).exp()
+                } else {
+                    0.0
+                }
             })
             .collect();
         let mass: f64 = shares.iter().zip(sums.iter()).map(|(w, s)| w * s).sum();
@@ -350,8 +354,7 @@ impl<'a, C: Components> Evaluator<'a, C> {
         let mut line = vec![0.0; k];
         sums.fill(0.0);
         for start in (0..self.n_nodes).filter(|&node| digit(node, d, dim) == 0) {
-            let weight: f64 =
-                (0..dim).filter(|&e| e != d).map(|e| self.rule.weights[digit(start, e, dim)]).product();
+            let weight: f64 = (0..dim).filter(|&e| e != d).map(|e| self.rule.weights[digit(start, e, dim)]).product();
             for modes in [third, fourth] {
                 kernels::dispatch(
                     #[inline(always)]
@@ -472,7 +475,10 @@ pub fn refine<'a, C: Components>(
         evaluations += pending.len() * evaluator.n_nodes;
         let new: Vec<Leaf> = pending
             .par_iter()
-            .map_init(|| evaluator.buffers(), |buffers, cell| evaluator.leaf(*cell, &log_evidence, &importance, buffers))
+            .map_init(
+                || evaluator.buffers(),
+                |buffers, cell| evaluator.leaf(*cell, &log_evidence, &importance, buffers),
+            )
             .collect();
         leaves.extend(new);
         let per_leaf: Vec<&[f64]> = leaves.iter().map(|leaf| leaf.log_integral.as_slice()).collect();
@@ -495,8 +501,8 @@ pub fn refine<'a, C: Components>(
             .iter()
             .zip(shares.iter().zip(far))
             .map(|(leaf, (share, far))| {
-                let worst =
-                    (0..dim).fold((0.0, 0), |worst, d| if leaf.rough[d] > worst.0 { (leaf.rough[d], d) } else { worst });
+                let worst = (0..dim)
+                    .fold((0.0, 0), |worst, d| if leaf.rough[d] > worst.0 { (leaf.rough[d], d) } else { worst });
                 (share * far * worst.0, worst.1)
             })
             .collect();
@@ -510,7 +516,8 @@ pub fn refine<'a, C: Components>(
             converged = total <= settings.tolerance && !leaves.iter().any(seek);
             break;
         }
-        let threshold = if total <= settings.tolerance { f64::INFINITY } else { settings.tolerance / (2.0 * leaves.len() as f64) };
+        let threshold =
+            if total <= settings.tolerance { f64::INFINITY } else { settings.tolerance / (2.0 * leaves.len() as f64) };
         let mut kept = Vec::with_capacity(leaves.len());
         pending.clear();
         for (leaf, (error, axis)) in leaves.into_iter().zip(errors) {
@@ -533,7 +540,13 @@ pub fn refine<'a, C: Components>(
             "check the measurements' units and the noise",
         ));
     }
-    Ok(Refined { components, cells: leaves.iter().map(|leaf| leaf.cell).collect(), log_evidence, converged, evaluations })
+    Ok(Refined {
+        components,
+        cells: leaves.iter().map(|leaf| leaf.cell).collect(),
+        log_evidence,
+        converged,
+        evaluations,
+    })
 }
 
 /// How much a cell's mass moves the second moments: `max(1, z^2)` with `z` its distance from the mean in sds, over the axes.
@@ -816,11 +829,7 @@ fn draw_along(rule: &Rule, values: &mut Vec<f64>, rng: &mut impl Rng) -> f64 {
 
 /// Weighted mean of a tensor of node values.
 fn weighted(weights: &[f64; NODES], values: &[f64], dim: usize) -> f64 {
-    values
-        .iter()
-        .enumerate()
-        .map(|(node, v)| v * (0..dim).map(|d| weights[digit(node, d, dim)]).product::<f64>())
-        .sum()
+    values.iter().enumerate().map(|(node, v)| v * (0..dim).map(|d| weights[digit(node, d, dim)]).product::<f64>()).sum()
 }
 
 impl Marginal {

@@ -23,7 +23,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { particles: 256, sweeps: 4, max_leapfrogs: 4, keep: 0.6 }
+        Self { particles: 256, sweeps: 2, max_leapfrogs: 4, keep: 0.6 }
     }
 }
 
@@ -121,8 +121,7 @@ pub fn sample(target: &mut impl Bayes, settings: &Settings, stream: Stream) -> R
         temperatures += 1;
         let sweeps = if temperature == 1.0 { 2 * settings.sweeps } else { settings.sweeps };
         for _ in 0..sweeps {
-            let (accepted, steps) =
-                mover.sweep(&mut particles, temperature, settings.max_leapfrogs, target, &mut rng);
+            let (accepted, steps) = mover.sweep(&mut particles, temperature, settings.max_leapfrogs, target, &mut rng);
             acceptance = accepted;
             gradients += steps;
         }
@@ -229,8 +228,7 @@ impl Mover {
     fn kick(&mut self, scale: f64, temperature: f64) {
         let d = self.dim;
         for i in 0..d {
-            self.buffer[i] =
-                self.proposal.prior_gradient[i] + temperature * self.proposal.likelihood_gradient[i];
+            self.buffer[i] = self.proposal.prior_gradient[i] + temperature * self.proposal.likelihood_gradient[i];
         }
         for j in 0..d {
             self.momentum[j] += scale * (j..d).map(|i| self.factor[i * d + j] * self.buffer[i]).sum::<f64>();
@@ -314,9 +312,7 @@ mod tests {
     fn conjugate_posterior_and_evidence() {
         let (y, s) = (1.5, 0.1);
         let runs: Vec<Population> = (0..32)
-            .map(|run| {
-                sample(&mut Conjugate { y, s }, &Settings::default(), Stream::root(5).at(run)).expect("samples")
-            })
+            .map(|run| sample(&mut Conjugate { y, s }, &Settings::default(), Stream::root(5).at(run)).expect("samples"))
             .collect();
         let variance = 1.0 / (1.0 + 1.0 / (s * s));
         let log_evidence = -0.5 * (y * y / (1.0 + s * s) + (2.0 * std::f64::consts::PI * (1.0 + s * s)).ln());

@@ -218,7 +218,8 @@ impl Project {
                     .map_err(|e| Error::file(folder.path(), e, "choose a folder you may write to with --out"))?;
                 for name in stages::files(stage) {
                     let (from, to) = (twin.path().join(name), folder.path().join(name));
-                    std::fs::copy(&from, &to).map_err(|e| Error::file(&to, e, "make room on the disk and run again"))?;
+                    std::fs::copy(&from, &to)
+                        .map_err(|e| Error::file(&to, e, "make room on the disk and run again"))?;
                 }
                 Origin::Shared
             }

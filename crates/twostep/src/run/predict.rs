@@ -1,7 +1,7 @@
 //! Outputs at new conditions under the I-posterior, with surrogate error and measurement noise: why people calibrate.
 
-use super::stages::{measurement_sd, parameter_names};
 use super::Project;
+use super::stages::{measurement_sd, parameter_names};
 use crate::draws::Sorted;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
@@ -29,7 +29,11 @@ pub fn predict(project: &Project, index: usize, at: &Table, method: Option<Metho
     let study = &setting.study;
     let folder = project.setting_folder(index);
     if !folder.is_fresh(Stage::Infer, &study.fingerprint(Stage::Infer)) {
-        return Err(Error::failed("predict", "the I-step is not finished for this study as it is", "run `twostep run` first"));
+        return Err(Error::failed(
+            "predict",
+            "the I-step is not finished for this study as it is",
+            "run `twostep run` first",
+        ));
     }
     let names: Vec<&str> = study.conditions.iter().map(|c| c.name.as_str()).collect();
     let known = if names.is_empty() { Matrix::zeros(at.n_rows().max(1), 0) } else { at.matrix(&names)? };
@@ -53,7 +57,11 @@ pub fn predict(project: &Project, index: usize, at: &Table, method: Option<Metho
     let posteriors = folder.read_i_step(&parameters)?;
     let answer = posteriors.iter().find(|p| p.method == method.name()).ok_or_else(|| {
         let known: Vec<&str> = posteriors.iter().map(|p| p.method.as_str()).collect();
-        Error::invalid("--method", format!("the study has no answer by {}", method.name()), format!("use one of {}", known.join(", ")))
+        Error::invalid(
+            "--method",
+            format!("the study has no answer by {}", method.name()),
+            format!("use one of {}", known.join(", ")),
+        )
     })?;
     let point = (method == Method::Point).then(|| method.propagation(study.infer.point).reduce(&posterior.draws));
     let t_draws = point.as_ref().unwrap_or(&posterior.draws);

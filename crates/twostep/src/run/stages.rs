@@ -70,7 +70,11 @@ impl<'a> Call<'a> {
                 let constant = self.study.constants.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
                 let default = self.simulator.defaults().iter().find(|(n, _)| n == name).map(|(_, v)| *v);
                 own.or(constant).or(default).ok_or_else(|| {
-                    Error::invalid("simulator", format!("input `{name}` has no value"), "add it to [constants] or [conditions]")
+                    Error::invalid(
+                        "simulator",
+                        format!("input `{name}` has no value"),
+                        "add it to [constants] or [conditions]",
+                    )
                 })
             })
             .collect::<Result<Vec<_>>>()?;
@@ -122,7 +126,11 @@ pub(super) fn simulate(study: &Study, monitor: &dyn Monitor) -> Result<(Training
         .collect();
     if ok.is_empty() {
         let reason = failed.first().map_or("there were none", |f| f.reason.as_str());
-        return Err(Error::failed("simulate", format!("every run failed; the first: {reason}"), "check the ranges and constants"));
+        return Err(Error::failed(
+            "simulate",
+            format!("every run failed; the first: {reason}"),
+            "check the ranges and constants",
+        ));
     }
     let value = |i: usize, o: usize| outcomes[i].as_ref().map_or(f64::NAN, |y| y[o]);
     let outputs = study

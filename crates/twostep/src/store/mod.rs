@@ -126,7 +126,8 @@ impl Folder {
             let texts = rows.iter().map(|row| row.as_ref().map_or(String::new(), |i| format!("{}", y[*i])));
             table = table.with_texts(name, texts.collect())?;
         }
-        let reasons = rows.iter().map(|row| row.as_ref().err().map_or("ok".to_string(), |f| format!("failed: {}", f.reason)));
+        let reasons =
+            rows.iter().map(|row| row.as_ref().err().map_or("ok".to_string(), |f| format!("failed: {}", f.reason)));
         table.with_texts("state", reasons.collect())?.write(&self.file("training.csv"))
     }
 

@@ -79,7 +79,8 @@ fn batching(surrogate: &dyn Surrogate, x: &Matrix, c: &Matrix, eta: &Matrix) -> 
             let gap = (alone[(i, 0)] - eta[(i, s)]).abs();
             // The two may sum P terms in another order.
             let bound = 4.0 * c.rows() as f64 * f64::EPSILON * size * eta[(i, s)].abs().max(1.0);
-            if !(gap <= bound) {
+            // NaN must fail.
+            if gap.is_nan() || gap > bound {
                 return fail("batching", format!("draw {s} alone differs from the batch by {gap:e} (bound {bound:e})"));
             }
         }
@@ -95,8 +96,12 @@ fn linearity(surrogate: &dyn Surrogate, x: &Matrix, c: &Matrix, eta: &Matrix) ->
             let gap = (offset[i] + terms().sum::<f64>() - eta[(i, s)]).abs();
             let size = offset[i].abs() + terms().map(f64::abs).sum::<f64>();
             let bound = 4.0 * (c.rows() + 1) as f64 * f64::EPSILON * size;
-            if !(gap <= bound) {
-                return fail("linear", format!("offset + features c differs from predict by {gap:e} (bound {bound:e})"));
+            // NaN must fail.
+            if gap.is_nan() || gap > bound {
+                return fail(
+                    "linear",
+                    format!("offset + features c differs from predict by {gap:e} (bound {bound:e})"),
+                );
             }
         }
     }
@@ -113,5 +118,9 @@ fn difference(exact: f64, scale: f64, check: &str, value: impl Fn(f64) -> (f64, 
     // evaluation costs a few operations each (factor 16).
     let bound = (near - far).abs() + 16.0 * f64::EPSILON * value(0.0).1 / h;
     let gap = (exact - near).abs();
-    if gap <= bound { Ok(()) } else { fail(check, format!("{exact:e} against the difference {near:e} (bound {bound:e})")) }
+    if gap <= bound {
+        Ok(())
+    } else {
+        fail(check, format!("{exact:e} against the difference {near:e} (bound {bound:e})"))
+    }
 }

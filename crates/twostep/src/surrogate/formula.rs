@@ -154,7 +154,11 @@ mod tests {
 
     fn formula(text: &str, inputs: &[&str], parameters: &[&str]) -> Result<Formula> {
         let inputs: Vec<String> = inputs.iter().map(|name| (*name).to_owned()).collect();
-        Formula::new(text, &inputs, parameters.iter().map(|name| ((*name).to_owned(), "normal(0, 1)".parse().unwrap())).collect())
+        Formula::new(
+            text,
+            &inputs,
+            parameters.iter().map(|name| ((*name).to_owned(), "normal(0, 1)".parse().unwrap())).collect(),
+        )
     }
 
     fn logistic() -> Formula {

@@ -30,14 +30,7 @@ pub trait Surrogate: Send + Sync {
     fn pull_to_inputs(&self, x: &Matrix, c: &Matrix, eta_bar: &Matrix, x_bar: &mut Matrix, scratch: &mut Scratch);
 
     /// `c_bar[p, s] += sum_i eta_bar[i, s] dM~(x_i, c_s) / dc_ps`.
-    fn pull_to_coefficients(
-        &self,
-        x: &Matrix,
-        c: &Matrix,
-        eta_bar: &Matrix,
-        c_bar: &mut Matrix,
-        scratch: &mut Scratch,
-    );
+    fn pull_to_coefficients(&self, x: &Matrix, c: &Matrix, eta_bar: &Matrix, c_bar: &mut Matrix, scratch: &mut Scratch);
 
     /// Where `M~(x, c) = offset(x) + features(x) c`: offset (N) and features (N x P). Opens the exact T-step.
     fn linear(&self, x: &Matrix) -> Option<(Vec<f64>, Matrix)> {

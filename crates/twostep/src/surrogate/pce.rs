@@ -179,9 +179,10 @@ impl Basis {
                 if degrees[d] == 0 {
                     continue;
                 }
-                x_bar[d] += degrees.iter().enumerate().fold(factor * weight, |f, (e, &j)| {
-                    f * table[2 * width * e + if e == d { width + j } else { j }]
-                });
+                x_bar[d] += degrees
+                    .iter()
+                    .enumerate()
+                    .fold(factor * weight, |f, (e, &j)| f * table[2 * width * e + if e == d { width + j } else { j }]);
             }
         }
     }

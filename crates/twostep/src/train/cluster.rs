@@ -52,10 +52,8 @@ pub fn cluster(
     let members: Vec<Vec<usize>> =
         (0..n_clusters).map(|l| (0..draws.n_draws()).filter(|&s| best.0[s] == l).collect()).collect();
     let members: Vec<Vec<usize>> = members.into_iter().filter(|m: &Vec<usize>| !m.is_empty()).collect();
-    let log_weights: Vec<f64> = members
-        .iter()
-        .map(|m| log_sum_exp(&m.iter().map(|&s| draws.log_weights()[s]).collect::<Vec<_>>()))
-        .collect();
+    let log_weights: Vec<f64> =
+        members.iter().map(|m| log_sum_exp(&m.iter().map(|&s| draws.log_weights()[s]).collect::<Vec<_>>())).collect();
     match representative {
         Representative::Centroid => {
             let values = Matrix::from_fn(draws.names().len(), members.len(), |p, l| {
@@ -133,10 +131,11 @@ fn lloyd(features: &Matrix, weights: &[f64], n_clusters: usize, stream: Stream) 
     for _ in 0..MAX_ITERATIONS {
         let found: Vec<(usize, f64)> = (0..n)
             .map(|s| {
-                centres.iter().enumerate().map(|(l, c)| (l, distance(features.row(s), c))).fold(
-                    (0, f64::INFINITY),
-                    |best, here| if here.1 < best.1 { here } else { best },
-                )
+                centres
+                    .iter()
+                    .enumerate()
+                    .map(|(l, c)| (l, distance(features.row(s), c)))
+                    .fold((0, f64::INFINITY), |best, here| if here.1 < best.1 { here } else { best })
             })
             .collect();
         total = found.iter().zip(weights).map(|((_, d), w)| d * w).sum();

@@ -1,7 +1,7 @@
 //! The exact T-step of a surrogate that is linear in its coefficients, with normal priors and (log-)normal error:
 //! `c | sigma_A` is normal, and sigma_A is one-dimensional quadrature.
 
-use super::{LeaveOneOut, ParameterSummary, PROBABILITIES};
+use super::{LeaveOneOut, PROBABILITIES, ParameterSummary};
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
 use crate::mcmc::quadrature::{self, Axis, Components, NODES};
@@ -209,6 +209,7 @@ impl Exact {
             let mut z: Vec<f64> =
                 (0..p).map(|d| -REACH + step * ((s / per_axis.pow(d as u32)) % per_axis) as f64).collect();
             log_weights[s] = -0.5 * z.iter().map(|v| v * v).sum::<f64>();
+            rotate(&mut z);
             solve_lower_transposed(&conditional.factor, &mut z);
             for j in 0..p {
                 values[(j, s)] = conditional.mean[j] + z[j];
@@ -307,6 +308,18 @@ impl Exact {
             })
             .collect::<Vec<_>>();
         LeaveOneOut::new(&self.model.z, &rows, None)
+    }
+}
+
+/// Turns a lattice point so that no coefficient, nor a simple combination of them, takes only a few values: a likelihood that is
+/// sharp in one direction then meets all nodes, not one per lattice line. The golden slope is the hardest to approximate by a
+/// ratio of small integers.
+fn rotate(z: &mut [f64]) {
+    let slope = 0.5 * (5.0_f64.sqrt() - 1.0);
+    let cos = 1.0 / slope.hypot(1.0);
+    let sin = slope * cos;
+    for pair in 1..z.len() {
+        (z[pair - 1], z[pair]) = (cos * z[pair - 1] - sin * z[pair], sin * z[pair - 1] + cos * z[pair]);
     }
 }
 

@@ -91,7 +91,7 @@ impl LeaveOneOut {
             q2: 1.0 - error / total,
             coverage_90: rows.iter().filter(|r| (0.05..=0.95).contains(&r.2)).count() as f64 / rows.len() as f64,
             predictions: rows.iter().map(|r| (r.0, r.1)).collect(),
-            unreliable: k_hats.map_or(0, |k| k.iter().filter(|k| !(**k <= 0.7)).count()),
+            unreliable: k_hats.map_or(0, |k| k.iter().filter(|k| k.is_nan() || **k > 0.7).count()),
         }
     }
 }
@@ -192,7 +192,8 @@ impl Rows {
         let mut kept: Vec<(usize, f64, f64)> = Vec::new();
         for i in 0..z.len() {
             let twin = kept.iter_mut().find(|(row, value, noise)| {
-                x.row(*row) == x.row(i) && ((*noise > 0.0 && sigma_s[i] > 0.0) || (*value == z[i] && *noise == sigma_s[i]))
+                x.row(*row) == x.row(i)
+                    && ((*noise > 0.0 && sigma_s[i] > 0.0) || (*value == z[i] && *noise == sigma_s[i]))
             });
             match twin {
                 Some((_, value, noise)) if *noise > 0.0 => {
@@ -256,8 +257,7 @@ pub fn train(
         });
     }
     let n_draws = blocks[0].coefficients.cols();
-    let rows: Vec<f64> =
-        blocks.iter().flat_map(|b| b.coefficients.data().iter().chain(&b.sigma_a).copied()).collect();
+    let rows: Vec<f64> = blocks.iter().flat_map(|b| b.coefficients.data().iter().chain(&b.sigma_a).copied()).collect();
     let values = Matrix::from_rows(names.len(), n_draws, rows);
     let log_weights = blocks[0].log_weights.clone();
     let draws = Draws::weighted(names, values, log_weights);
@@ -320,7 +320,11 @@ fn model_scale(set: &TrainingSet, task: &OutputTask<'_>) -> Result<Vec<f64>> {
             } else {
                 Err(Error::invalid(
                     format!("training run {}", i + 1),
-                    format!("output `{}` is {y}, {}", task.name, if task.log { "which has no logarithm" } else { "not finite" }),
+                    format!(
+                        "output `{}` is {y}, {}",
+                        task.name,
+                        if task.log { "which has no logarithm" } else { "not finite" }
+                    ),
                     "leave the run out, or change the output's scale",
                 ))
             }
@@ -371,7 +375,13 @@ struct Fit<'a> {
 }
 
 impl Fit<'_> {
-    fn train(&self, spec: &TrainSpec, n_outputs: usize, stream: Stream, proceed: &(dyn Fn() -> bool + Sync)) -> Result<Block> {
+    fn train(
+        &self,
+        spec: &TrainSpec,
+        n_outputs: usize,
+        stream: Stream,
+        proceed: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Block> {
         let linear = self.linear_model();
         match (spec.method, linear) {
             (TrainMethod::Auto | TrainMethod::Exact, Some(model)) => {
@@ -407,7 +417,14 @@ impl Fit<'_> {
         Some(LinearModel { features, z, sigma_s: self.rows.sigma_s.clone(), prior, sigma_a: self.sigma_a.clone() })
     }
 
-    fn exact_block(&self, method: &str, exact: &Exact, coefficients: Matrix, sigma_a: Vec<f64>, log_weights: Vec<f64>) -> Block {
+    fn exact_block(
+        &self,
+        method: &str,
+        exact: &Exact,
+        coefficients: Matrix,
+        sigma_a: Vec<f64>,
+        log_weights: Vec<f64>,
+    ) -> Block {
         let mut report = self.report(method, &coefficients, &sigma_a, &log_weights);
         report.parameters = exact.summary(self.surrogate.names());
         report.leave_one_out = exact.leave_one_out();
@@ -466,8 +483,11 @@ impl Fit<'_> {
     fn report(&self, method: &str, coefficients: &Matrix, sigma_a: &[f64], log_weights: &[f64]) -> TReport {
         let names = self.surrogate.names().iter().cloned().chain(["sigma_a".to_string()]).collect();
         let values: Vec<f64> = coefficients.data().iter().chain(sigma_a).copied().collect();
-        let draws =
-            Draws::weighted(names, Matrix::from_rows(coefficients.rows() + 1, sigma_a.len(), values), log_weights.to_vec());
+        let draws = Draws::weighted(
+            names,
+            Matrix::from_rows(coefficients.rows() + 1, sigma_a.len(), values),
+            log_weights.to_vec(),
+        );
         let parameters = (0..draws.names().len())
             .map(|p| ParameterSummary {
                 name: draws.names()[p].clone(),
@@ -519,7 +539,11 @@ impl TReport {
     /// Turns each bad value into a sentence.
     fn advise(&mut self) {
         let output = &self.output;
-        let bad = self.parameters.iter().filter(|p| p.r_hat.is_some_and(|r| r > 1.01)).max_by(|a, b| a.r_hat.partial_cmp(&b.r_hat).unwrap_or(std::cmp::Ordering::Equal));
+        let bad = self
+            .parameters
+            .iter()
+            .filter(|p| p.r_hat.is_some_and(|r| r > 1.01))
+            .max_by(|a, b| a.r_hat.partial_cmp(&b.r_hat).unwrap_or(std::cmp::Ordering::Equal));
         if let Some(worst) = bad {
             self.warnings.push(format!(
                 "T-step of `{output}`: R-hat of {} is {:.2}, so the chains have not converged; lengthen train.nuts.warmup, or give the \

@@ -1,6 +1,8 @@
 //! The reference cases as the library's own types: training sets, T-draws, measurements and exact answers.
 
 #![allow(dead_code, reason = "each test file uses a part of this")]
+#![allow(unreachable_pub, reason = "a module of several test crates")]
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -184,7 +186,12 @@ impl Case {
 
 /// The I-step settings of a label.
 pub fn settings(label: &str) -> InferSpec {
-    InferSpec { sigma_a: label == THETA_C_SIGMA_A, error: ErrorSharing::Independent, draws: 1000, ..InferSpec::default() }
+    InferSpec {
+        sigma_a: label == THETA_C_SIGMA_A,
+        error: ErrorSharing::Independent,
+        draws: 1000,
+        ..InferSpec::default()
+    }
 }
 
 pub fn infer(prepared: &Prepared, spec: &InferSpec, seed: u64) -> Vec<twostep::infer::IPosterior> {
