@@ -107,7 +107,7 @@ fn slope_only_is_bimodal_and_exact() {
     let all = json(&folder("linear").unwrap().join("reference.json"));
     for result in all["slope_only"]["results"].as_array().unwrap() {
         let case = Linear::slope_only(result["sigma_A"].as_f64().unwrap());
-        let spec = TrainSpec { method: TrainMethod::Nodes, draws: 2001, ..TrainSpec::default() };
+        let spec = TrainSpec { method: TrainMethod::Nodes, draws: 20_001, ..TrainSpec::default() };
         let posterior = case.train(&spec, None);
         let t = &posterior.outputs[0].report.parameters[0];
         // Closed form, to rounding of a 1 x 1 solve.

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Case, THETA_C, THETA_C_SIGMA_A};
+use twostep::infer::propagation::Method;
 use twostep::infer::{Engine, IPosterior, InferSpec};
 use twostep::train::TrainSpec;
 
@@ -26,30 +27,17 @@ fn worst(case: &Case, label: &str, answer: &IPosterior) -> (f64, String) {
     worst
 }
 
+/// Sequential Monte Carlo in each of five seeds, all methods, both settings of theta.
 fn smc(name: &str) {
     let Some(case) = Case::load(name) else { return };
     let posterior = case.posterior(true, &TrainSpec::default());
     for label in [THETA_C, THETA_C_SIGMA_A] {
-        let spec = InferSpec {
-            engine: Engine::Smc,
-            methods: if std::env::var("EP").is_ok() {
-                vec![twostep::infer::propagation::Method::EPost]
-            } else {
-                twostep::infer::propagation::Method::ALL.to_vec()
-            },
-            ..common::settings(label)
-        };
+        let spec = InferSpec { engine: Engine::Smc, ..common::settings(label) };
         let prepared = case.prepared(&posterior, &spec, true);
         for seed in 1..=5 {
-            let start = std::time::Instant::now();
             for answer in common::infer(&prepared, &spec, seed) {
                 let (z, place) = worst(&case, label, &answer);
-                eprintln!(
-                    "{name} {label} seed {seed} {}: {z:.2} {place} {:?} {:.1}",
-                    answer.method,
-                    answer.diagnostics.evaluations,
-                    start.elapsed().as_secs_f64()
-                );
+                assert!(z < 4.0, "{name} {label} seed {seed} {}: {z:.2} standard errors: {place}", answer.method);
             }
         }
     }
@@ -73,4 +61,54 @@ fn smc_pce_clusters() {
 #[test]
 fn smc_sir() {
     smc("sir");
+}
+
+/// Posteriors of one mode even for chains that start anywhere in the prior, where NUTS must answer without a warning. The
+/// polynomial surrogates have others: a degree-5 polynomial meets the measured value several times, and the SIR posteriors have
+/// three to five modes.
+const ONE_MODE: [(&str, &str, &str); 3] = [
+    ("logistic", THETA_C, "point"),
+    ("logistic", THETA_C_SIGMA_A, "point"),
+    ("logistic", THETA_C_SIGMA_A, "e-log-lik"),
+];
+
+/// NUTS is right or says loudly that it is not.
+fn nuts(name: &str, methods: &[Method]) {
+    let Some(case) = Case::load(name) else { return };
+    let posterior = case.posterior(true, &TrainSpec::default());
+    for label in [THETA_C, THETA_C_SIGMA_A] {
+        let spec = InferSpec { engine: Engine::Nuts, methods: methods.to_vec(), ..common::settings(label) };
+        let prepared = case.prepared(&posterior, &spec, true);
+        for answer in common::infer(&prepared, &spec, 1) {
+            let (z, place) = worst(&case, label, &answer);
+            let what = format!("{name} {label} {}: {z:.2} standard errors: {place}", answer.method);
+            assert!(z < 4.0 || !answer.warnings.is_empty(), "wrong without a warning: {what}");
+            if ONE_MODE.contains(&(name, label, answer.method.as_str())) {
+                assert!(answer.warnings.is_empty(), "{what}: {:?}", answer.warnings);
+                assert!(z < 4.0, "{what}");
+            }
+        }
+    }
+}
+
+const POOLED: [Method; 3] = [Method::Point, Method::ELik, Method::ELogLik];
+
+#[test]
+fn nuts_logistic() {
+    nuts("logistic", &POOLED);
+}
+
+#[test]
+fn nuts_pce() {
+    nuts("pce", &POOLED);
+}
+
+#[test]
+fn nuts_pce_clusters() {
+    nuts("pce_clusters", &Method::ALL);
+}
+
+#[test]
+fn nuts_sir() {
+    nuts("sir", &POOLED);
 }

@@ -3,9 +3,9 @@
 
 use super::engine_smc::evidence_agreement;
 use super::propagation::Method;
-use super::summary::{QuantitySummary, Replicated};
+use super::summary::{QuantitySummary, Replicated, Unit};
 use super::target::Target;
-use super::{Diagnostics, IPosterior, InferSpec, Prepared, per_draw, thin};
+use super::{Diagnostics, IPosterior, InferSpec, Prepared, per_draw};
 use crate::error::{Error, Result};
 use crate::mcmc::nuts::{self, Chain, Metric};
 use crate::mcmc::{chains, diagnostics};
@@ -67,7 +67,8 @@ fn pooled(prepared: &Prepared, spec: &InferSpec, method: Method, stream: Stream)
     let settings = nuts::Settings { warmup: spec.nuts.warmup, draws: spec.nuts.draws, ..nuts::Settings::default() };
     let chains = chains::sample(&target, &settings, spec.nuts.chains, None, stream.named("chains"))?;
     let overlooked = chains::overlooked(&target, &chains, stream.named("check"))?;
-    let replicated = Replicated { units: vec![(1.0, chains.iter().map(|c| natural(prepared, c)).collect())] };
+    let replicated =
+        Replicated { units: vec![Unit::equal(1.0, chains.iter().map(|c| natural(prepared, c)).collect())] };
     let unknowns: Vec<QuantitySummary> = prepared
         .quantities()
         .iter()
@@ -119,7 +120,7 @@ fn pooled(prepared: &Prepared, spec: &InferSpec, method: Method, stream: Stream)
             method.name()
         ));
     }
-    let (draws, _) = thin(&replicated.units, spec.draws, stream.named("thin"));
+    let (draws, _) = replicated.thin(spec.draws, stream.named("thin"));
     let mut t_draws = None;
     let mut trust = format!("nuts, {} chains, R-hat {worst:.2}; {effective:.0} effective draws", chains.len());
     if method == Method::ELik && log_alpha.len() > 1 {
@@ -186,7 +187,7 @@ fn fits(
         units: numbered
             .iter()
             .zip(&all)
-            .map(|((weight, _), chains)| (*weight, chains.iter().map(|c| natural(prepared, c)).collect()))
+            .map(|((weight, _), chains)| Unit::equal(*weight, chains.iter().map(|c| natural(prepared, c)).collect()))
             .collect(),
     };
     let unknowns: Vec<QuantitySummary> =
@@ -245,7 +246,7 @@ fn fits(
     } else {
         "DO NOT USE: NUTS fits disagree or overlooked modes".into()
     };
-    let (draws, units) = thin(&replicated.units, spec.draws, stream.named("thin"));
+    let (draws, units) = replicated.thin(spec.draws, stream.named("thin"));
     let t_draws = Some(units.iter().map(|&u| numbered[u].1).collect());
     Ok(IPosterior {
         method: method.name().into(),

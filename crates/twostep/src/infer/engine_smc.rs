@@ -1,18 +1,19 @@
 //! I-posteriors by tempered sequential Monte Carlo: pooled densities in many independent runs, E-Post in two per T-draw.
 
 use super::propagation::Method;
-use super::summary::Replicated;
+use super::summary::{Replicated, Unit};
 use super::target::Target;
-use super::{Diagnostics, IPosterior, InferSpec, Prepared, agreement, per_draw, thin};
+use super::{Diagnostics, IPosterior, InferSpec, Prepared, agreement, per_draw};
 use crate::error::{Error, Result};
 use crate::mcmc::{diagnostics, smc};
 use crate::monitor::Monitor;
+use crate::special::log_sum_exp;
 use crate::stream::Stream;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Runs per T-draw of E-Post: two tell how far a fit can be trusted; the thousand fits average the rest.
-const RUNS_PER_FIT: usize = 2;
+/// Runs per T-draw of E-Post: enough that one of them finds a narrow mode, and its evidence makes it count.
+const RUNS_PER_FIT: usize = 4;
 
 pub(super) fn infer(
     prepared: &Prepared,
@@ -40,9 +41,7 @@ fn one(
 ) -> Result<IPosterior> {
     let propagation = method.propagation(spec.point);
     let (likelihoods, log_alpha) = prepared.reduced(method, &*propagation);
-    // A fit of its own cannot rely on others to find a narrow mode: twice the particles of one run of many.
-    let particles = if per_draw(&*propagation) { 2 * spec.smc.particles } else { spec.smc.particles };
-    let settings = smc::Settings { particles, ..smc::Settings::default() };
+    let settings = smc::Settings { particles: spec.smc.particles, ..smc::Settings::default() };
     let single = [0.0];
     let fits: Vec<(f64, usize)> = if per_draw(&*propagation) {
         log_alpha.iter().map(|a| a.exp()).zip(0..).filter(|f| f.0 > 0.0).collect()
@@ -82,14 +81,17 @@ fn one(
             .enumerate()
             .map(|(fit, (weight, _))| {
                 let own = &populations[fit * runs..(fit + 1) * runs];
-                (*weight, own.iter().map(|p| p.draws.iter().map(|z| natural(z)).collect()).collect())
+                let total = log_sum_exp(&own.iter().map(|p| p.log_evidence).collect::<Vec<_>>());
+                let replicates =
+                    own.iter().map(|p| ((p.log_evidence - total).exp(), p.draws.iter().map(|z| natural(z)).collect()));
+                Unit { weight: *weight, replicates: replicates.collect() }
             })
             .collect(),
     };
     let mut unknowns: Vec<_> = prepared.quantities().iter().map(|(name, f)| replicated.summary(name, &**f)).collect();
     let mut info = Diagnostics { evaluations: populations.iter().map(|p| p.gradients).sum(), ..Diagnostics::default() };
     let mut warnings = Vec::new();
-    let (draws, units) = thin(&replicated.units, spec.draws, stream.named("thin"));
+    let (draws, units) = replicated.thin(spec.draws, stream.named("thin"));
     let mut t_draws = None;
     let trust;
     if per_draw(&*propagation) {
@@ -97,11 +99,8 @@ fn one(
         let effective = unknowns.iter().filter_map(|u| u.ess_bulk).fold(f64::INFINITY, f64::min);
         trust = format!("smc, {} fits of {runs} runs; {effective:.0} effective draws", fits.len());
     } else {
-        let log_mean = |values: &[f64]| {
-            let max = values.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
-            max + (values.iter().map(|v| (v - max).exp()).sum::<f64>() / values.len() as f64).ln()
-        };
-        info.log_evidence = Some(log_mean(&populations.iter().map(|p| p.log_evidence).collect::<Vec<_>>()));
+        let evidences: Vec<f64> = populations.iter().map(|p| p.log_evidence).collect();
+        info.log_evidence = Some(log_sum_exp(&evidences) - (runs as f64).ln());
         for ((_, f), unknown) in prepared.quantities().iter().zip(&mut unknowns) {
             unknown.r_hat = Some(diagnostics::r_hat(&replicated.chains(0, &**f)));
         }

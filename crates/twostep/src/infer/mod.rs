@@ -399,7 +399,7 @@ impl IPosterior {
         }
         if let (Some(effective), "e-lik") = (self.diagnostics.effective_t_draws, self.method.as_str())
             && effective < 20.0
-            && prepared.draws.n_draws() > 1
+            && effective < 0.25 * prepared.draws.n_draws() as f64
         {
             self.warnings.push(format!(
                 "e-lik rests on the equivalent of {effective:.1} of {} T-draws: raise train.draws, and distrust its tails",
@@ -413,27 +413,6 @@ impl IPosterior {
             ));
         }
     }
-}
-
-/// `n` equally weighted draws out of units with weights, by systematic selection; with the unit of each.
-fn thin(units: &[(f64, Vec<Vec<Vec<f64>>>)], n: usize, stream: Stream) -> (Vec<Vec<f64>>, Vec<usize>) {
-    let mut rng = stream.rng();
-    let flat: Vec<Vec<&Vec<f64>>> = units.iter().map(|(_, r)| r.iter().flatten().collect()).collect();
-    let total: f64 = units.iter().map(|u| u.0).sum();
-    let offset = rng.random::<f64>();
-    let (mut sum, mut u) = (units[0].0, 0);
-    let mut out = (Vec::with_capacity(n), Vec::with_capacity(n));
-    for k in 0..n {
-        let target = total * (k as f64 + offset) / n as f64;
-        while sum < target && u + 1 < units.len() {
-            u += 1;
-            sum += units[u].0;
-        }
-        let pick = (rng.random::<f64>() * flat[u].len() as f64) as usize;
-        out.0.push(flat[u][pick.min(flat[u].len() - 1)].clone());
-        out.1.push(u);
-    }
-    out
 }
 
 /// Whether a method is sampled draw by draw.

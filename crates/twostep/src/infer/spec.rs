@@ -44,7 +44,7 @@ pub struct NutsSpec {
 /// Runs of SMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmcSpec {
-    /// Independent runs of a pooled density, whose agreement is the check; E-Post makes two for each T-draw.
+    /// Independent runs of a pooled density, whose agreement is the check; E-Post makes four for each T-draw.
     pub runs: usize,
     /// Particles of a run.
     pub particles: usize,

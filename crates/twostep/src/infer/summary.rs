@@ -2,7 +2,10 @@
 
 use crate::draws::Sorted;
 use crate::mcmc::quadrature::Grid;
+use crate::stream::Stream;
 use crate::train::PROBABILITIES;
+use rand::RngExt;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// One unknown, sd or derived quantity of an I-posterior.
@@ -186,57 +189,78 @@ fn highest_density(curve: &[(f64, f64)], share: f64) -> Vec<[f64; 2]> {
     out
 }
 
-/// Draws in units (one per density that was sampled) of replicates (chains or runs), each with equally weighted draws.
+/// One density that was sampled: several independent replicates (chains or runs), each with equally weighted draws.
+pub(super) struct Unit {
+    /// Weight of the density in the mixture.
+    pub(super) weight: f64,
+    /// Share of each replicate (shares sum to one) and its draws x parameters. Runs of SMC count by their evidence: a run that
+    /// found more of the posterior knows more of it.
+    pub(super) replicates: Vec<(f64, Vec<Vec<f64>>)>,
+}
+
+impl Unit {
+    /// Replicates of equal share.
+    pub(super) fn equal(weight: f64, replicates: Vec<Vec<Vec<f64>>>) -> Self {
+        let share = 1.0 / replicates.len() as f64;
+        Self { weight, replicates: replicates.into_iter().map(|draws| (share, draws)).collect() }
+    }
+}
+
+/// Draws of one density, or of many that are mixed.
 pub(super) struct Replicated {
-    /// Weight of the unit, and its replicates: draws x parameters.
-    pub(super) units: Vec<(f64, Vec<Vec<Vec<f64>>>)>,
+    pub(super) units: Vec<Unit>,
 }
 
 impl Replicated {
-    /// `sum_u a_u mean(g)` and its standard error from the spread between replicates, which sees a mode that only some
-    /// replicates found; never below that of independent draws.
-    fn expect(&self, g: &dyn Fn(&[f64]) -> f64) -> (f64, f64) {
-        let (mut mean, mut between, mut independent) = (0.0, 0.0, 0.0);
-        for (weight, replicates) in &self.units {
-            let runs = replicates.len() as f64;
-            let values: Vec<Vec<f64>> = replicates.iter().map(|r| r.iter().map(|x| g(x)).collect()).collect();
-            let means: Vec<f64> = values.iter().map(|v| v.iter().sum::<f64>() / v.len() as f64).collect();
-            let own = means.iter().sum::<f64>() / runs;
-            let n: usize = values.iter().map(Vec::len).sum();
-            let spread: f64 = values.iter().flatten().map(|v| (v - own).powi(2)).sum::<f64>() / n as f64;
-            mean += weight * own;
-            independent += weight * weight * spread / n as f64;
-            if replicates.len() > 1 {
-                between +=
-                    weight * weight * means.iter().map(|m| (m - own).powi(2)).sum::<f64>() / (runs * (runs - 1.0));
-            }
-        }
-        (mean, between.max(independent).sqrt())
+    /// `sum_u a_u mean(g)`'s standard error: from the spread between replicates, which sees a mode that only some of them found,
+    /// never below that of independent draws; and from how far weighting the replicates by their evidence moves the estimate,
+    /// since a bias of the order of one over the number of particles, alike in all fits, does not show in their spread.
+    fn error(&self, g: &(dyn Fn(&[f64]) -> f64 + Sync)) -> f64 {
+        let parts: Vec<[f64; 3]> = self
+            .units
+            .par_iter()
+            .map(|unit| {
+                let runs = unit.replicates.len() as f64;
+                let mean_of = |draws: &Vec<Vec<f64>>| draws.iter().map(|x| g(x)).sum::<f64>() / draws.len() as f64;
+                let means: Vec<f64> = unit.replicates.iter().map(|(_, draws)| mean_of(draws)).collect();
+                let own: f64 = unit.replicates.iter().zip(&means).map(|((share, _), m)| share * m).sum();
+                let (mut between, mut independent) = (0.0, 0.0);
+                for ((share, draws), m) in unit.replicates.iter().zip(&means) {
+                    between += (share * (m - own)).powi(2);
+                    let spread = draws.iter().map(|x| (g(x) - own).powi(2)).sum::<f64>() / draws.len() as f64;
+                    independent += share * share * spread / draws.len() as f64;
+                }
+                let correction = if runs > 1.0 { runs / (runs - 1.0) } else { 1.0 };
+                let moved = means.iter().sum::<f64>() / runs - own;
+                let squared = unit.weight * unit.weight;
+                [squared * between * correction, squared * independent, unit.weight * moved]
+            })
+            .collect();
+        let total = |k: usize| parts.iter().map(|p| p[k]).sum::<f64>();
+        total(0).max(total(1)).sqrt().hypot(total(2))
     }
 
     /// Summary of a quantity of the parameters.
-    pub(super) fn summary(&self, name: &str, f: &dyn Fn(&[f64]) -> f64) -> QuantitySummary {
+    pub(super) fn summary(&self, name: &str, f: &(dyn Fn(&[f64]) -> f64 + Sync)) -> QuantitySummary {
         let (mut values, mut weights) = (Vec::new(), Vec::new());
-        for (weight, replicates) in &self.units {
-            let n: usize = replicates.iter().map(Vec::len).sum();
-            for x in replicates.iter().flatten() {
-                values.push(f(x));
-                weights.push(weight / n as f64);
+        for unit in &self.units {
+            for (share, draws) in &unit.replicates {
+                values.extend(draws.iter().map(|x| f(x)));
+                weights.extend(std::iter::repeat_n(unit.weight * share / draws.len() as f64, draws.len()));
             }
         }
         let mut out = weighted(name, &values, &weights);
         let (mean, sd) = (out.mean, out.sd);
-        let mcse_mean = self.expect(f).1;
+        let mcse_mean = self.error(f);
         out.mcse_mean = Some(mcse_mean);
-        out.mcse_sd = Some(self.expect(&|x| (f(x) - mean).powi(2)).1 / (2.0 * sd));
+        out.mcse_sd = Some(self.error(&|x| (f(x) - mean).powi(2)) / (2.0 * sd));
         let sorted = Sorted::new(&values, &weights);
         let mut tails = [f64::INFINITY; 2];
         let mut errors = [0.0; 5];
         for (k, (&p, q)) in PROBABILITIES.iter().zip(out.quantiles()).enumerate() {
-            let error = self.expect(&|x| f64::from(u8::from(f(x) <= q))).1;
-            // Density at the quantile from 5 % of the mass around it.
-            let (low, high) = ((p - 0.025).max(0.0), (p + 0.025).min(1.0));
-            errors[k] = error * (sorted.quantile(high) - sorted.quantile(low)) / (high - low);
+            let error = self.error(&|x| f64::from(u8::from(f(x) <= q)));
+            // Where the probability may be, back on the scale of the quantity: across a gap between modes this is wide.
+            errors[k] = 0.5 * (sorted.quantile(p + error) - sorted.quantile(p - error));
             if k == 0 || k == 4 {
                 tails[k / 4] = p * (1.0 - p) / (error * error);
             }
@@ -249,6 +273,33 @@ impl Replicated {
 
     /// Values of a quantity by replicate, for R-hat within one unit.
     pub(super) fn chains(&self, unit: usize, f: &dyn Fn(&[f64]) -> f64) -> Vec<Vec<f64>> {
-        self.units[unit].1.iter().map(|r| r.iter().map(|x| f(x)).collect()).collect()
+        self.units[unit].replicates.iter().map(|(_, draws)| draws.iter().map(|x| f(x)).collect()).collect()
+    }
+
+    /// `n` equally weighted draws by systematic selection, with the unit of each.
+    pub(super) fn thin(&self, n: usize, stream: Stream) -> (Vec<Vec<f64>>, Vec<usize>) {
+        let mut rng = stream.rng();
+        let parts: Vec<(f64, usize, &Vec<Vec<f64>>)> = self
+            .units
+            .iter()
+            .enumerate()
+            .flat_map(|(u, unit)| unit.replicates.iter().map(move |(share, draws)| (unit.weight * share, u, draws)))
+            .collect();
+        let total: f64 = parts.iter().map(|p| p.0).sum();
+        let offset = rng.random::<f64>();
+        let (mut sum, mut at) = (parts[0].0, 0);
+        let mut out = (Vec::with_capacity(n), Vec::with_capacity(n));
+        for k in 0..n {
+            let target = total * (k as f64 + offset) / n as f64;
+            while sum < target && at + 1 < parts.len() {
+                at += 1;
+                sum += parts[at].0;
+            }
+            let (_, unit, draws) = parts[at];
+            let pick = (rng.random::<f64>() * draws.len() as f64) as usize;
+            out.0.push(draws[pick.min(draws.len() - 1)].clone());
+            out.1.push(unit);
+        }
+        out
     }
 }
