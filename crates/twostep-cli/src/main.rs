@@ -1,20 +1,27 @@
-//! tmp
-fn main() {
-    let p = std::path::PathBuf::from(std::env::args().nth(1).unwrap());
-    let s = twostep::study::load(&p).unwrap_or_else(|e| panic!("{e}"));
-    let pr = twostep::run::Project::new(s, std::path::PathBuf::from(std::env::args().nth(2).unwrap()));
-    let t = std::time::Instant::now();
-    let r = pr.run(twostep::study::Stage::Infer, &twostep::monitor::Silent).unwrap();
-    eprintln!("{:?}", t.elapsed());
-    for x in r {
-        eprintln!("{:?} {:?}", x.label, x.origins);
-        for p in x.posteriors {
-            for u in &p.unknowns {
-                eprintln!("{} {} {:.4} {:.4} [{:.4} {:.4}] {}", p.method, u.name, u.mean, u.sd, u.q05, u.q95, p.trust);
-            }
+//! The `twostep` command: a study file to results on disk and a table on the terminal.
+
+mod arguments;
+mod commands;
+mod failure;
+mod output;
+mod progress;
+mod results;
+mod session;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = match arguments::Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(message) => {
+            // Help and version come this way too; a reader that has gone away has seen enough of them.
+            let _ = message.print();
+            return ExitCode::from(u8::try_from(message.exit_code()).unwrap_or(2));
         }
-        for w in x.warnings {
-            eprintln!("  ! {w}");
-        }
+    };
+    match commands::execute(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
     }
 }

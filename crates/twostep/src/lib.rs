@@ -57,6 +57,8 @@
 //! Modules may use only those that stand before them: `error`, `monitor`, `matrix`, `stream`, `special`, `kernels`, `draws`,
 //! `expression`, `prior`, `table`, `mcmc`, `likelihood`, `simulate`, `surrogate`, `train`, `infer`, `study`, `store`, `run`.
 
+#![forbid(unsafe_code)]
+
 pub mod draws;
 pub mod error;
 pub mod expression;

@@ -3,7 +3,7 @@
 use super::integrated::{Integrated, Work};
 use super::propagation::Method;
 use super::summary::{QuantitySummary, derived_from_grid, from_grid};
-use super::{Diagnostics, IPosterior, InferSpec, Prepared, agreement};
+use super::{Diagnostics, IPosterior, InferSpec, Prepared, agreement, favoured};
 use crate::error::Result;
 use crate::mcmc::quadrature::{self, Grid, Settings};
 use crate::monitor::Monitor;
@@ -127,7 +127,7 @@ fn posterior(
     let bound = 10f64.powf(error.max(1e-6).log10().ceil());
     let mut trust = format!("grid, error < {bound} sd");
     match (method, diagnostics.evidence_agreement) {
-        (Method::ELik, Some(share)) => trust += &format!("; data favour {:.0} % of the T-draws", 100.0 * share),
+        (Method::ELik, Some(share)) => trust += &favoured(share),
         (Method::Point, _) => trust += "; ignores the surrogate's uncertainty",
         (Method::ELogLik, _) => trust += "; grows surer as the surrogate grows worse",
         _ => {}

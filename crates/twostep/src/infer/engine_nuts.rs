@@ -5,7 +5,7 @@ use super::engine_smc::evidence_agreement;
 use super::propagation::Method;
 use super::summary::{QuantitySummary, Replicated, Unit};
 use super::target::Target;
-use super::{Diagnostics, IPosterior, InferSpec, Prepared, per_draw};
+use super::{Diagnostics, IPosterior, InferSpec, Prepared, favoured, per_draw};
 use crate::error::{Error, Result};
 use crate::mcmc::nuts::{self, Chain, Metric};
 use crate::mcmc::{chains, diagnostics};
@@ -127,7 +127,7 @@ fn pooled(prepared: &Prepared, spec: &InferSpec, method: Method, stream: Stream)
         let share = evidence_agreement(prepared, &draws, &log_alpha);
         info.evidence_agreement = Some(share);
         info.effective_t_draws = Some(share * log_alpha.len() as f64);
-        trust += &format!("; data favour {:.0} % of the T-draws", 100.0 * share);
+        trust += &favoured(share);
         t_draws = Some(prepared.assign(&draws, &log_alpha, stream.named("t-draws")));
     }
     if overlooked.is_some() {

@@ -3,7 +3,7 @@
 use super::propagation::Method;
 use super::summary::{Replicated, Unit};
 use super::target::Target;
-use super::{Diagnostics, IPosterior, InferSpec, Prepared, agreement, per_draw};
+use super::{Diagnostics, IPosterior, InferSpec, Prepared, agreement, favoured, per_draw};
 use crate::error::{Error, Result};
 use crate::mcmc::{diagnostics, smc};
 use crate::monitor::Monitor;
@@ -112,7 +112,7 @@ fn one(
             let share = evidence_agreement(prepared, &draws, &log_alpha);
             info.evidence_agreement = Some(share);
             info.effective_t_draws = Some(share * log_alpha.len() as f64);
-            line += &format!("; data favour {:.0} % of the T-draws", 100.0 * share);
+            line += &favoured(share);
             t_draws = Some(prepared.assign(&draws, &log_alpha, stream.named("t-draws")));
         }
         // Independent runs that disagree have not seen the same modes with the same weight.

@@ -372,6 +372,15 @@ pub fn agreement(log_weights: &[f64], log_alpha: &[f64]) -> f64 {
     (-log_sum_exp(&terms)).exp()
 }
 
+/// The agreement measure in words.
+fn favoured(share: f64) -> String {
+    if share < 0.01 {
+        "; data favour less than 1 % of the T-draws".into()
+    } else {
+        format!("; data favour {:.0} % of the T-draws", 100.0 * share)
+    }
+}
+
 /// Share of a marginal near a bound above which the posterior presses against it: five times a uniform's share.
 const NEAR: f64 = 0.02;
 

@@ -7,7 +7,7 @@ use crate::train::cluster::Representative;
 /// How I-posteriors are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// Grid for up to three parameters in all, else SMC.
+    /// Grid for up to three unknowns, else SMC.
     #[default]
     Auto,
     /// Adaptive quadrature.

@@ -13,17 +13,18 @@ use rand_distr::StandardNormal;
 pub struct Settings {
     /// Particles of one run.
     pub particles: usize,
-    /// Sweeps of Hamiltonian moves over all particles at each temperature (twice as many at the last).
+    /// Sweeps of Hamiltonian moves over all particles at each temperature (eight times as many at the last).
     pub sweeps: usize,
     /// Most leapfrog steps of a move.
     pub max_leapfrogs: usize,
-    /// Effective share of particles that a step in temperature may leave.
+    /// Effective share of particles that a step in temperature must leave. Many small steps, with a sweep after each, follow
+    /// modes whose weights change on the way; few large ones lose those that gain late.
     pub keep: f64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { particles: 256, sweeps: 2, max_leapfrogs: 4, keep: 0.6 }
+        Self { particles: 256, sweeps: 1, max_leapfrogs: 4, keep: 0.9 }
     }
 }
 
@@ -119,7 +120,7 @@ pub fn sample(target: &mut impl Bayes, settings: &Settings, stream: Stream) -> R
         particles = resample(&particles, &weights, &mut rng);
         temperature = next;
         temperatures += 1;
-        let sweeps = if temperature == 1.0 { 2 * settings.sweeps } else { settings.sweeps };
+        let sweeps = if temperature == 1.0 { 8 * settings.sweeps } else { settings.sweeps };
         for _ in 0..sweeps {
             let (accepted, steps) = mover.sweep(&mut particles, temperature, settings.max_leapfrogs, target, &mut rng);
             acceptance = accepted;

@@ -201,7 +201,7 @@ pub(super) fn unreachable_outputs(study: &Study, set: &TrainingSet) -> Result<Ve
 pub(super) fn train(study: &Study, set: &TrainingSet, monitor: &dyn Monitor) -> Result<TPosterior> {
     let imported = study.train.import.as_deref().map(read_draws).transpose()?;
     let stream = root(study).named("train");
-    train::train(set, &tasks(study), &study.input_scales(), &study.train, imported, stream, &|| monitor.proceed())
+    train::train(set, &tasks(study), &study.input_scales(), &study.train, imported, stream, monitor)
 }
 
 /// The measurements: from a file, or drawn from the simulator at the truth.

@@ -39,6 +39,7 @@ pub fn summary(project: &Project, results: &[SettingResult]) -> Value {
             json!({
                 "setting": label,
                 "study_hash": setting.study.fingerprint(Stage::Infer),
+                "seed": setting.study.seed,
                 "runs": result.runs[0],
                 "failed_runs": result.runs[1],
                 "answer": result.answer,
@@ -52,7 +53,6 @@ pub fn summary(project: &Project, results: &[SettingResult]) -> Value {
     let study = &project.settings()[0].study;
     json!({
         "study": study.name,
-        "seed": study.seed,
         "version": VERSION,
         "instruction_set": instruction_set(),
         "settings": settings,
@@ -107,7 +107,14 @@ fn table(project: &Project, results: &[SettingResult]) -> Result<Table> {
         out = out.with_texts(*name, column)?;
     }
     let rows = hash.len();
+    let per_setting = project.settings().iter().zip(results);
+    let seeds: Vec<String> = per_setting
+        .flat_map(|(setting, result)| {
+            let n = result.posteriors.iter().map(|p| p.unknowns.len()).sum();
+            std::iter::repeat_n(setting.study.seed.to_string(), n)
+        })
+        .collect();
     out.with_texts("study_hash", hash)?
-        .with_texts("seed", vec![project.settings()[0].study.seed.to_string(); rows])?
+        .with_texts("study_seed", seeds)?
         .with_texts("version", vec![VERSION.to_string(); rows])
 }

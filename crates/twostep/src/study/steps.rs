@@ -488,11 +488,10 @@ fn check_against_outputs(
     outputs: &[Output],
     measurements: &MeasurementSource,
 ) {
-    let n_sigmas = outputs.iter().filter(|output| matches!(output.noise.sd, Sd::Prior(_))).count();
-    let n_parameters = names.unknowns.len() + n_sigmas;
-    if let (Some(field), Engine::Grid, true) = (section.get("engine"), spec.engine, n_parameters > MAX_AXES) {
-        let found = format!("{} unknowns and {n_sigmas} unknown sds are too many for a grid", names.unknowns.len());
-        let label = format!("at most {MAX_AXES} in all");
+    let n_unknowns = names.unknowns.len();
+    if let (Some(field), Engine::Grid, true) = (section.get("engine"), spec.engine, n_unknowns > MAX_AXES) {
+        let found = format!("{n_unknowns} unknowns are too many for a grid");
+        let label = format!("at most {MAX_AXES}");
         field.refuse(found, &label, "use \"smc\", or \"auto\" to let it choose".to_owned());
     }
     let Some(field) = section.get("propagate").filter(|_| spec.sigma_a) else {

@@ -129,14 +129,17 @@ impl Exact {
             SigmaA::Fixed(sigma_a) => (vec![(*sigma_a, 1.0)], None),
             SigmaA::Prior(prior) => {
                 let (lower, upper) = prior.support();
-                // From nine decades below the outputs' own size (a surrogate is never better than rounding) to where neither
-                // prior nor data leave mass.
+                // From six decades below the outputs' own size (the precision matrix loses as many digits squared) to where
+                // neither prior nor data leave mass.
                 let size = model.z.iter().fold(f64::MIN_POSITIVE, |m, z| m.max(z.abs()));
-                let low = lower.max(1e-9 * size);
+                let low = lower.max(1e-6 * size);
                 let high = upper.min((10.0 * size).max(prior.quantile(1.0 - 1e-12))).max(low * 2.0);
                 let components =
                     LogSigma { model: &model, prior, axes: [Axis::Interval { lower: low.ln(), upper: high.ln() }] };
-                let refined = quadrature::refine(&components, &quadrature::Settings::default(), proceed)?;
+                // With as many coefficients as runs the marginal likelihood is rounding noise at the smallest sigma_A, which no
+                // refinement resolves and which holds no mass.
+                let settings = quadrature::Settings { max_values: 2000, ..quadrature::Settings::default() };
+                let refined = quadrature::refine(&components, &settings, proceed)?;
                 let grid = refined.mixtures(&[vec![0.0]]).pop().expect("one mixture was asked for");
                 let mut nodes = Vec::new();
                 grid.for_each_node(|u, weight| nodes.push((u[0].exp(), weight)));

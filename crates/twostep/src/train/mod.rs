@@ -11,6 +11,7 @@ use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
 use crate::mcmc::{chains, diagnostics, psis};
+use crate::monitor::Monitor;
 use crate::special::normal_cdf;
 use crate::stream::Stream;
 use crate::surrogate::{InputScale, Scratch, SigmaA, Surrogate, SurrogateSpec};
@@ -215,7 +216,7 @@ impl Rows {
 
 /// Trains every output on the training set.
 ///
-/// `imported` replaces training by draws whose names are those of [`joint_names`]; `proceed` is asked between pieces of work.
+/// `imported` replaces training by draws whose names are those of [`joint_names`]; `monitor` is asked between pieces of work.
 ///
 /// # Errors
 /// An output that cannot be used, a method that does not fit the surrogate, or an interruption.
@@ -226,7 +227,7 @@ pub fn train(
     spec: &TrainSpec,
     imported: Option<Draws>,
     stream: Stream,
-    proceed: &(dyn Fn() -> bool + Sync),
+    monitor: &dyn Monitor,
 ) -> Result<TPosterior> {
     let mut outputs = Vec::new();
     let mut blocks: Vec<Block> = Vec::new();
@@ -238,9 +239,10 @@ pub fn train(
     let names = joint_names(outputs.iter().map(|(task, surrogate, _)| (task.name, &**surrogate)));
     let imported = imported.map(|draws| reorder(&draws, &names)).transpose()?;
     for (o, (task, surrogate, affine)) in outputs.iter().enumerate() {
-        if !proceed() {
+        if !monitor.proceed() {
             return Err(Error::Interrupted);
         }
+        monitor.progress("train", o, tasks.len());
         let z = model_scale(set, task)?;
         let z: Vec<f64> = z.iter().map(|z| (z - affine.0) / affine.1).collect();
         let sigma_s: Vec<f64> =
@@ -253,9 +255,10 @@ pub fn train(
                 let start: usize = outputs[..o].iter().map(|out| out.1.names().len() + 1).sum();
                 fit.imported(draws, start)
             }
-            None => fit.train(spec, tasks.len(), stream, proceed)?,
+            None => fit.train(spec, tasks.len(), stream, &|| monitor.proceed())?,
         });
     }
+    monitor.progress("train", tasks.len(), tasks.len());
     let n_draws = blocks[0].coefficients.cols();
     let rows: Vec<f64> = blocks.iter().flat_map(|b| b.coefficients.data().iter().chain(&b.sigma_a).copied()).collect();
     let values = Matrix::from_rows(names.len(), n_draws, rows);

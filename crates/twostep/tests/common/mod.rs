@@ -152,7 +152,7 @@ impl Case {
     pub fn posterior(&self, imported: bool, spec: &TrainSpec) -> TPosterior {
         let tasks = [OutputTask { name: "y", spec: &self.spec, log: self.log }];
         let draws = imported.then(|| self.t_draws.clone());
-        train::train(&self.set, &tasks, &self.scales, spec, draws, Stream::root(1), &|| true).unwrap()
+        train::train(&self.set, &tasks, &self.scales, spec, draws, Stream::root(1), &twostep::monitor::Silent).unwrap()
     }
 
     pub fn prepared(&self, posterior: &TPosterior, spec: &InferSpec, conditioning: bool) -> Prepared {

@@ -1,0 +1,67 @@
+//! What may stand on the command line.
+
+use crate::commands::{check, infer, methods, new, predict, run, simulate, status, train};
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Infer the inputs of an expensive simulator through a surrogate, without pretending that the surrogate is exact.
+///
+/// Start with `twostep new`, then `twostep run study.toml`. Results are kept in a folder beside the study; a second run does
+/// only what has changed.
+#[derive(Debug, Parser)]
+#[command(name = "twostep", version = twostep::run::VERSION, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "Exit status: 0 done, 1 a computation failed, 2 bad study or arguments, 130 interrupted.")]
+pub(crate) struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Flags of every command.
+    #[command(flatten)]
+    pub(crate) global: Global,
+}
+
+/// Flags of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
+pub(crate) struct Global {
+    /// Folder of results [default: the study's name with .twostep, beside the study]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Seed of all random numbers, instead of the study's
+    #[arg(long, global = true, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Threads to use [default: one per core]; results do not depend on it
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// No progress, only results, warnings and errors
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+    /// Print JSON, and nothing else, on standard output
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Do a whole study: simulate, train, infer
+    #[command(after_long_help = methods::SHORT)]
+    Run(run::Run),
+    /// Run the simulator over the design
+    Simulate(simulate::Simulate),
+    /// Train the surrogate (T-step)
+    Train(train::Train),
+    /// Infer the unknowns from measurements (I-step)
+    #[command(after_long_help = methods::SHORT)]
+    Infer(infer::Infer),
+    /// Predict outputs at new conditions, from finished results
+    Predict(predict::Predict),
+    /// Check a study and say what it would do, without doing it
+    Check(check::Check),
+    /// Show which stages are finished, and why others are stale
+    Status(status::Status),
+    /// Write a starter study into the current folder
+    New(new::New),
+    /// Explain the four ways to carry the surrogate's uncertainty
+    Methods,
+}

@@ -1,0 +1,76 @@
+//! One file per command; what `run`, `simulate`, `train` and `infer` share.
+
+pub(crate) mod check;
+pub(crate) mod infer;
+pub(crate) mod methods;
+pub(crate) mod new;
+pub(crate) mod predict;
+pub(crate) mod run;
+pub(crate) mod simulate;
+pub(crate) mod status;
+pub(crate) mod train;
+
+use crate::arguments::{Arguments, Command, Global};
+use crate::failure::Failure;
+use crate::output::{self, Look};
+use crate::progress::Progress;
+use crate::{results, session};
+use serde_json::Value;
+use std::path::Path;
+use twostep::Error;
+use twostep::run::summary;
+use twostep::study::Stage;
+
+/// Does what the command line asks for.
+///
+/// # Errors
+/// Whatever kept the command from finishing.
+pub(crate) fn execute(arguments: &Arguments) -> Result<(), Failure> {
+    let global = &arguments.global;
+    if let Some(threads) = global.threads {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(usize::from(threads));
+        let problem = |error: rayon::ThreadPoolBuildError| {
+            Error::failed("--threads", error.to_string(), "give a smaller number of threads")
+        };
+        pool.build_global().map_err(problem)?;
+    }
+    match &arguments.command {
+        Command::Run(command) => command.execute(global),
+        Command::Simulate(command) => command.execute(global),
+        Command::Train(command) => command.execute(global),
+        Command::Infer(command) => command.execute(global),
+        Command::Predict(command) => command.execute(global),
+        Command::Check(command) => command.execute(global),
+        Command::Status(command) => command.execute(global),
+        Command::New(command) => command.execute(global),
+        Command::Methods => methods::execute(global),
+    }
+}
+
+/// Does the stages of a study up to `until` and prints what came out.
+fn run_stages(study: &Path, measurements: Option<&Path>, until: Stage, global: &Global) -> Result<(), Failure> {
+    let project = session::open(study, global, measurements)?;
+    if until == Stage::Infer {
+        session::check_measurements(&project)?;
+    }
+    let progress = Progress::new(global.quiet);
+    let outcome = project.run(until, &progress);
+    progress.finish();
+    let results = outcome?;
+    if global.json {
+        print_json(&summary(&project, &results))?;
+    } else {
+        output::print(&results::render(&project, &results))?;
+    }
+    for warning in results::warnings(&results) {
+        output::note_as("warning", Look::Warning, &warning);
+    }
+    if !global.json {
+        output::print(&format!("results in {}\n", project.folder().display()))?;
+    }
+    Ok(())
+}
+
+fn print_json(value: &Value) -> Result<(), Failure> {
+    Ok(output::print(&format!("{value:#}\n"))?)
+}

@@ -1,0 +1,138 @@
+//! `twostep predict`: outputs at new conditions, from finished results.
+
+use crate::arguments::Global;
+use crate::failure::Failure;
+use crate::output;
+use crate::results::{Grid, rounded};
+use crate::session::{self, describe};
+use clap::builder::PossibleValuesParser;
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
+use twostep::Error;
+use twostep::infer::propagation::Method;
+use twostep::run::{self, Project};
+use twostep::table::Table;
+
+/// Arguments of `predict`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Predict {
+    /// The study file
+    study: PathBuf,
+    /// CSV file with a column for each condition and a row for each point
+    #[arg(long, value_name = "FILE")]
+    at: PathBuf,
+    /// Predict by this method instead of the study's answer
+    #[arg(long, value_parser = PossibleValuesParser::new(Method::ALL.map(Method::name)))]
+    method: Option<String>,
+    /// Setting of the sweep, from 1
+    #[arg(long, value_name = "N")]
+    setting: Option<usize>,
+    /// The measurements that `infer` was given, where they are not the study's
+    #[arg(long, value_name = "FILE")]
+    measurements: Option<PathBuf>,
+    /// Write the table to this CSV file too, with all digits
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+}
+
+impl Predict {
+    pub(crate) fn execute(&self, global: &Global) -> Result<(), Failure> {
+        let project = session::open(&self.study, global, self.measurements.as_deref())?;
+        let index = self.index(&project)?;
+        let at = Table::read(&self.at)?;
+        let named = |name: &String| Method::ALL.into_iter().find(|method| method.name() == name);
+        let method = self.method.as_ref().and_then(named);
+        let predictions = run::predict(&project, index, &at, method)?;
+        if let Some(path) = &self.save {
+            predictions.write(path)?;
+        }
+        let study = &project.settings()[index].study;
+        let method = method.unwrap_or(study.infer.answer).name();
+        if global.json {
+            let label: Map<String, Value> =
+                project.settings()[index].label.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+            return super::print_json(&json!({
+                "study": study.name,
+                "setting": label,
+                "method": method,
+                "predictions": records(&predictions)?,
+            }));
+        }
+        let mut text = table(&predictions, study.conditions.len())?;
+        text.push_str(&format!("\nby {method}; output and new measurement as [5 %, 95 %]\n"));
+        if let Some(path) = &self.save {
+            text.push_str(&format!("saved to {}\n", path.display()));
+        }
+        Ok(output::print(&text)?)
+    }
+
+    /// The setting asked for, counted from 0.
+    fn index(&self, project: &Project) -> Result<usize, Error> {
+        let settings = project.settings();
+        match self.setting {
+            Some(number) if (1..=settings.len()).contains(&number) => Ok(number - 1),
+            None if settings.len() == 1 => Ok(0),
+            asked => {
+                let found = match asked {
+                    Some(number) => format!("there is no setting {number}"),
+                    None => "the study sweeps, and predictions are of one setting".to_owned(),
+                };
+                let first: Vec<String> = settings
+                    .iter()
+                    .enumerate()
+                    .take(5)
+                    .map(|(i, setting)| format!("{} ({})", i + 1, describe(&setting.label)))
+                    .collect();
+                let more = if settings.len() > first.len() { ", ..." } else { "" };
+                let repair = match settings {
+                    [_] => "leave out --setting: the study has no sweep".to_owned(),
+                    _ => format!("give 1 to {}: {}{more}", settings.len(), first.join(", ")),
+                };
+                Err(Error::invalid("--setting", found, repair))
+            }
+        }
+    }
+}
+
+/// One object per row; cells that are numbers as numbers, empty ones as null.
+fn records(table: &Table) -> Result<Vec<Value>, Error> {
+    let names: Vec<&str> = table.names().collect();
+    let columns: Vec<Vec<String>> = names.iter().map(|name| table.texts(name)).collect::<Result<_, _>>()?;
+    let cell = |name: &str, text: &str| match text.parse::<f64>() {
+        _ if text.is_empty() => Value::Null,
+        Ok(number) if name != "output" => json!(number),
+        _ => json!(text),
+    };
+    let row = |i: usize| {
+        names.iter().zip(&columns).map(|(name, column)| ((*name).to_owned(), cell(name, &column[i]))).collect()
+    };
+    Ok((0..table.n_rows()).map(|i| Value::Object(row(i))).collect())
+}
+
+fn table(predictions: &Table, n_conditions: usize) -> Result<String, Error> {
+    let names: Vec<String> = predictions.names().take(n_conditions).map(str::to_owned).collect();
+    let known: Vec<Vec<String>> = names.iter().map(|name| predictions.texts(name)).collect::<Result<_, _>>()?;
+    let outputs = predictions.texts("output")?;
+    let column = |name| predictions.optional_numbers(name);
+    let (mean, low, high) = (column("mean")?, column("q05")?, column("q95")?);
+    let (measured_low, measured_high) = (column("measured_q05")?, column("measured_q95")?);
+    let value = |column: &[Option<f64>], i: usize| column[i].unwrap_or(f64::NAN);
+    let header =
+        names.into_iter().chain(["output", "mean", "output in", "measurement in"].map(str::to_owned)).collect();
+    let mut grid = Grid::new(header, n_conditions + 1);
+    for i in 0..predictions.n_rows() {
+        let width = value(&high, i) - value(&low, i);
+        let [mean, low, high] = rounded([value(&mean, i), value(&low, i), value(&high, i)], width);
+        // Where the sd is a column of the measurements, that of a new one is not known.
+        let measured = match (measured_low[i], measured_high[i]) {
+            (Some(low), Some(high)) => {
+                let [low, high] = rounded([low, high], high - low);
+                format!("[{low}, {high}]")
+            }
+            _ => "unknown sd".to_owned(),
+        };
+        let own = known.iter().map(|column| column[i].clone()).chain([outputs[i].clone()]);
+        grid.push(own.chain([mean, format!("[{low}, {high}]"), measured]).collect(), false);
+    }
+    Ok(grid.render(output::width(), output::stdout_coloured()))
+}

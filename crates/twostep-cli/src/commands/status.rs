@@ -1,0 +1,47 @@
+//! `twostep status`: which stages are finished, and why others are stale.
+
+use crate::arguments::Global;
+use crate::failure::Failure;
+use crate::output;
+use crate::results::Grid;
+use crate::session;
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
+
+/// Arguments of `status`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Status {
+    /// The study file
+    study: PathBuf,
+}
+
+impl Status {
+    pub(crate) fn execute(&self, global: &Global) -> Result<(), Failure> {
+        let project = session::open(&self.study, global, None)?;
+        let stages = project.status();
+        if global.json {
+            let stages: Vec<Value> = stages
+                .iter()
+                .map(|status| {
+                    let label: Map<String, Value> =
+                        status.label.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+                    let (stage, fresh) = (status.stage.name(), status.fresh);
+                    json!({ "setting": label, "stage": stage, "fresh": fresh, "reason": status.reason })
+                })
+                .collect();
+            return super::print_json(&json!({ "folder": project.folder().display().to_string(), "stages": stages }));
+        }
+        let keys = stages.first().map_or(&[][..], |status| &status.label).iter().map(|(key, _)| key.clone());
+        let leading = keys.len() + 1;
+        let header = keys.chain(["stage", "state", "reason"].map(str::to_owned)).collect();
+        let mut grid = Grid::new(header, leading);
+        for status in stages {
+            let values = status.label.into_iter().map(|(_, value)| value);
+            let state = if status.fresh { "fresh" } else { "stale" };
+            let cells = [status.stage.name().to_owned(), state.to_owned(), status.reason];
+            grid.push(values.chain(cells).collect(), false);
+        }
+        let table = grid.render(output::width(), output::stdout_coloured());
+        Ok(output::print(&format!("{table}\nresults in {}\n", project.folder().display()))?)
+    }
+}

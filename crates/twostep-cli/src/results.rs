@@ -1,0 +1,315 @@
+//! Finished settings to the tables that people read.
+
+use crate::output::{self, Look, paint};
+use crate::session::describe;
+use std::fmt::Write;
+use twostep::infer::{IPosterior, QuantitySummary};
+use twostep::run::{Origin, Project, SettingResult};
+use twostep::study::{Setting, Stage, Study};
+
+/// With more settings than this, one compact table takes the place of a block for each.
+const MAX_BLOCKS: usize = 6;
+
+/// Space between columns.
+const GAP: usize = 3;
+
+/// A table whose leading columns are repeated where it must be broken to fit the window.
+pub(crate) struct Grid {
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+    /// Rows to stand out.
+    strong: Vec<bool>,
+    /// Number of leading columns.
+    leading: usize,
+}
+
+impl Grid {
+    /// A table without rows.
+    pub(crate) fn new(header: Vec<String>, leading: usize) -> Self {
+        Self { header, rows: Vec::new(), strong: Vec::new(), leading }
+    }
+
+    /// Adds a row with a cell for each column.
+    pub(crate) fn push(&mut self, row: Vec<String>, strong: bool) {
+        self.rows.push(row);
+        self.strong.push(strong);
+    }
+
+    /// Text no wider than `width` unless a single column is.
+    pub(crate) fn render(&self, width: usize, coloured: bool) -> String {
+        let length = |text: &String| text.chars().count();
+        let widths: Vec<usize> = (0..self.header.len())
+            .map(|j| self.rows.iter().map(|row| length(&row[j])).chain([length(&self.header[j])]).max().unwrap_or(0))
+            .collect();
+        let lead: usize = widths[..self.leading].iter().map(|w| w + GAP).sum();
+        let mut blocks: Vec<Vec<usize>> = Vec::new();
+        let mut used = usize::MAX;
+        for j in self.leading..self.header.len() {
+            match blocks.last_mut() {
+                Some(block) if used + GAP + widths[j] <= width => {
+                    block.push(j);
+                    used += GAP + widths[j];
+                }
+                _ => {
+                    blocks.push(vec![j]);
+                    used = lead + widths[j];
+                }
+            }
+        }
+        let line = |row: &[String], block: &[usize]| {
+            let cells = (0..self.leading).chain(block.iter().copied());
+            let padded = cells.map(|j| format!("{:<width$}", row[j], width = widths[j] + GAP));
+            padded.collect::<String>().trim_end().to_owned()
+        };
+        let mut text = String::new();
+        for (number, block) in blocks.iter().enumerate() {
+            if number > 0 {
+                text.push('\n');
+            }
+            text.push_str(&paint(&line(&self.header, block), Look::Dim, coloured));
+            text.push('\n');
+            for (row, strong) in self.rows.iter().zip(&self.strong) {
+                text.push_str(&paint(&line(row, block), Look::Bold, coloured && *strong));
+                text.push('\n');
+            }
+        }
+        text
+    }
+}
+
+/// `values` with so many decimals that the last one is between 0.3 % and 3 % of `scale`, the width of an interval.
+pub(crate) fn rounded<const N: usize>(values: [f64; N], scale: f64) -> [String; N] {
+    let largest = values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
+    // Without a width, four significant digits of the value itself.
+    let resolution = if scale.is_finite() && scale > 0.0 { scale.log10() - 2.0 } else { largest.log10().floor() - 3.0 };
+    let decimals = if resolution.is_finite() { (-resolution).round() } else { 0.0 };
+    let magnitude = if largest > 0.0 { largest.log10().floor() } else { 0.0 };
+    // Seven digits before the point, or zeros after it, are more than an eye can count.
+    if magnitude > 6.0 || decimals > 8.0 {
+        let digits = (magnitude + decimals).clamp(1.0, 15.0) as usize;
+        return values.map(|value| format!("{value:.digits$e}"));
+    }
+    let decimals = decimals.max(0.0) as usize;
+    values.map(|value| format!("{value:.decimals$}"))
+}
+
+/// `1.577 [1.538, 1.622]`: mean, and the interval that holds 90 %.
+fn quantity(summary: &QuantitySummary) -> String {
+    let [mean, low, high] = rounded([summary.mean, summary.q05, summary.q95], summary.q95 - summary.q05);
+    format!("{mean} [{low}, {high}]")
+}
+
+/// All that `run` and its parts say on standard output.
+pub(crate) fn render(project: &Project, results: &[SettingResult]) -> String {
+    let (width, coloured) = (output::width(), output::stdout_coloured());
+    let mut text = String::new();
+    let compact = results.len() > MAX_BLOCKS;
+    if compact {
+        text.push_str(&overview(results));
+    }
+    for (Setting { label, study }, result) in project.settings().iter().zip(results).filter(|_| !compact) {
+        if !label.is_empty() {
+            let _ = writeln!(text, "{}", paint(&describe(label), Look::Bold, coloured));
+        }
+        text.push_str(&stage_lines(study, result));
+        if !result.posteriors.is_empty() {
+            text.push('\n');
+            text.push_str(&setting_table(study, result).render(width, coloured));
+        }
+        if !label.is_empty() {
+            text.push('\n');
+        }
+    }
+    let inferred = results.iter().any(|result| !result.posteriors.is_empty());
+    if compact && inferred {
+        text.push('\n');
+        text.push_str(&sweep_table(project, results).render(width, coloured));
+    }
+    if inferred {
+        if !text.ends_with("\n\n") {
+            text.push('\n');
+        }
+        let answer = results.iter().map(|result| result.answer.as_str()).next().unwrap_or_default();
+        let one = results.iter().all(|result| result.answer == answer);
+        let _ = writeln!(
+            text,
+            "mean [5 %, 95 %]; * the answer{}",
+            if one { format!(" ({answer}; `twostep methods` explains the others)") } else { String::new() }
+        );
+    }
+    text
+}
+
+fn origin_name(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Computed => "computed",
+        Origin::Kept => "kept",
+        Origin::Shared => "shared",
+    }
+}
+
+fn origin(result: &SettingResult, stage: Stage) -> &'static str {
+    result
+        .origins
+        .iter()
+        .find(|(reached, _)| *reached == stage)
+        .map_or("not reached", |(_, origin)| origin_name(*origin))
+}
+
+/// One line for the runs and one for each output's T-step.
+fn stage_lines(study: &Study, result: &SettingResult) -> String {
+    let [runs, failed] = result.runs;
+    let failures = if failed > 0 { format!(", {failed} more failed") } else { String::new() };
+    let simulated = origin(result, Stage::Simulate);
+    let mut text = format!("simulate   {runs} runs of {}{failures} ({simulated})\n", study.simulator.builtin);
+    for report in &result.t_reports {
+        let own = &report.leave_one_out;
+        // Percentages round towards doubt: 99.6 % of the runs is not all of them.
+        let _ = writeln!(
+            text,
+            "train      {}: {}, Q2 {:.2}, {:.0} % of left-out runs inside their 90 % interval ({})",
+            report.output,
+            report.method,
+            own.q2,
+            (100.0 * own.coverage_90).floor(),
+            origin(result, Stage::Train),
+        );
+    }
+    if let Some(posterior) = result.posteriors.first() {
+        let measured = format!("{} methods by {}", result.posteriors.len(), posterior.engine);
+        let _ = writeln!(text, "infer      {measured} ({})", origin(result, Stage::Infer));
+    }
+    text
+}
+
+/// How many settings computed, kept or shared each stage, and how good their surrogates are.
+fn overview(results: &[SettingResult]) -> String {
+    let mut text = format!("{} settings\n", results.len());
+    for stage in Stage::ALL {
+        let counts: Vec<String> = [Origin::Computed, Origin::Shared, Origin::Kept]
+            .into_iter()
+            .map(|origin| (origin, results.iter().filter(|result| result.origins.contains(&(stage, origin))).count()))
+            .filter(|(_, count)| *count > 0)
+            .map(|(origin, count)| format!("{count} {}", origin_name(origin)))
+            .collect();
+        if counts.is_empty() {
+            continue;
+        }
+        let mut line = format!("{:<10} {}", stage.name(), counts.join(", "));
+        if stage == Stage::Train {
+            let q2 = results.iter().flat_map(|result| result.t_reports.iter().map(|report| report.leave_one_out.q2));
+            let (low, high) =
+                q2.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), q2| (low.min(q2), high.max(q2)));
+            let _ = write!(line, "; Q2 {low:.2} to {high:.2}");
+        }
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+/// The answer first, the others in the study's order.
+fn ordered(result: &SettingResult) -> Vec<&IPosterior> {
+    let (answer, others): (Vec<_>, Vec<_>) = result.posteriors.iter().partition(|p| p.method == result.answer);
+    answer.into_iter().chain(others).collect()
+}
+
+fn marked(posterior: &IPosterior, result: &SettingResult) -> (String, bool) {
+    let leads = posterior.method == result.answer;
+    (format!("{} {}", if leads { '*' } else { ' ' }, posterior.method), leads)
+}
+
+fn with_unit(name: &str, study: &Study) -> String {
+    let unit = study.unknowns.iter().find(|unknown| unknown.name == name).and_then(|unknown| unknown.unit.as_ref());
+    unit.map_or_else(|| name.to_owned(), |unit| format!("{name} ({unit})"))
+}
+
+/// A row per method, a column per quantity, and how far to trust each.
+fn setting_table(study: &Study, result: &SettingResult) -> Grid {
+    let posteriors = ordered(result);
+    let quantities = posteriors.first().map_or(&[][..], |posterior| &posterior.unknowns);
+    let names = quantities.iter().map(|summary| with_unit(&summary.name, study));
+    let header = [String::new()].into_iter().chain(names).chain(["trust".to_owned()]).collect();
+    let mut grid = Grid::new(header, 1);
+    for posterior in posteriors {
+        let (name, leads) = marked(posterior, result);
+        let cells = posterior.unknowns.iter().map(quantity);
+        grid.push([name].into_iter().chain(cells).chain([posterior.trust.clone()]).collect(), leads);
+    }
+    grid
+}
+
+/// A row per setting and method; quantities by name, since settings may differ in them.
+fn sweep_table(project: &Project, results: &[SettingResult]) -> Grid {
+    let mut quantities: Vec<String> = Vec::new();
+    for summary in results.iter().flat_map(|result| &result.posteriors).flat_map(|posterior| &posterior.unknowns) {
+        if !quantities.contains(&summary.name) {
+            quantities.push(summary.name.clone());
+        }
+    }
+    let keys = results.first().map_or(&[][..], |result| &result.label).iter().map(|(key, _)| key.clone());
+    let leading = keys.len() + 1;
+    let study = &project.settings()[0].study;
+    let header = keys.chain([String::new()]).chain(quantities.iter().map(|name| with_unit(name, study))).collect();
+    let mut grid = Grid::new(header, leading);
+    for result in results {
+        for posterior in ordered(result) {
+            let (name, leads) = marked(posterior, result);
+            let values = result.label.iter().map(|(_, value)| value.clone());
+            let find = |name: &String| posterior.unknowns.iter().find(|summary| summary.name == *name);
+            let cells = quantities.iter().map(|name| find(name).map_or(String::new(), quantity));
+            grid.push(values.chain([name]).chain(cells).collect(), leads);
+        }
+    }
+    grid
+}
+
+/// Warnings of all settings, each once, with the settings it is about where those are not all.
+pub(crate) fn warnings(results: &[SettingResult]) -> Vec<String> {
+    let mut gathered: Vec<(&str, Vec<usize>)> = Vec::new();
+    for (i, result) in results.iter().enumerate() {
+        for warning in &result.warnings {
+            match gathered.iter_mut().find(|(text, _)| text == warning) {
+                Some((_, settings)) => settings.push(i + 1),
+                None => gathered.push((warning, vec![i + 1])),
+            }
+        }
+    }
+    let about = |settings: &[usize]| match settings {
+        all if all.len() == results.len() => String::new(),
+        [one] => format!(" (setting {one}: {})", describe(&results[one - 1].label)),
+        some => {
+            let numbers: Vec<String> = some.iter().map(usize::to_string).collect();
+            format!(" (settings {})", numbers.join(", "))
+        }
+    };
+    gathered.iter().map(|(text, settings)| format!("{text}{}", about(settings))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_follow_the_width_of_the_interval() {
+        assert_eq!(rounded([1.57694, 1.53812, 1.62241], 0.084), ["1.577", "1.538", "1.622"]);
+        assert_eq!(rounded([152.9, 132.7, 173.0], 40.3), ["153", "133", "173"]);
+        assert_eq!(rounded([123_456.7, 0.0, 0.0], 1e5), ["123457", "0", "0"]);
+        assert_eq!(rounded([2e-12, 1e-12, 3e-12], 2e-12), ["2.00e-12", "1.00e-12", "3.00e-12"]);
+        assert_eq!(rounded([0.5], 0.0), ["0.5000"]);
+        assert_eq!(rounded([0.0], 0.0), ["0"]);
+        assert_eq!(rounded([f64::NAN, f64::INFINITY], f64::NAN), ["NaN", "inf"]);
+    }
+
+    #[test]
+    fn wide_tables_break_between_columns() {
+        let text = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let mut grid = Grid::new(text(["", "first", "second"]), 1);
+        grid.push(text(["a", "1234567890", "abcdefghij"]), true);
+        let whole = "    first        second\na   1234567890   abcdefghij\n";
+        assert_eq!(grid.render(27, false), whole);
+        let broken = "    first\na   1234567890\n\n    second\na   abcdefghij\n";
+        assert_eq!(grid.render(26, false), broken);
+        assert_eq!(grid.render(1, false), broken);
+    }
+}

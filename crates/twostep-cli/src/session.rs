@@ -1,0 +1,79 @@
+//! A study file and the flags of every command to a project that can be run.
+
+use crate::arguments::Global;
+use crate::failure::Failure;
+use std::path::{Path, PathBuf};
+use twostep::Error;
+use twostep::run::{Project, with_measurements};
+use twostep::study::{self, MeasurementSource, Setting, read_measurements, shipped};
+
+/// Loads the study, puts in what the flags override, and finds the folder of results.
+///
+/// # Errors
+/// A study that is missing or wrong; a seed that the study sweeps over.
+pub(crate) fn open(file: &Path, global: &Global, measurements: Option<&Path>) -> Result<Project, Failure> {
+    if !file.exists() {
+        return Err(missing(file).into());
+    }
+    let mut settings = study::load(file)?;
+    for Setting { label, study } in &mut settings {
+        if let Some(seed) = global.seed {
+            if label.iter().any(|(key, _)| key == "seed") {
+                let repair = "leave out --seed, or take seed out of [sweep]";
+                return Err(Error::invalid("--seed", "this study sweeps over its seed", repair).into());
+            }
+            study.seed = seed;
+        }
+        if let Some(measurements) = measurements {
+            with_measurements(study, measurements);
+        }
+    }
+    let folder = global.out.clone().unwrap_or_else(|| default_folder(file));
+    Ok(Project::new(settings, folder))
+}
+
+/// Reads every file of measurements, so that a wrong one is refused before the simulator has run for hours.
+///
+/// # Errors
+/// As for [`read_measurements`].
+pub(crate) fn check_measurements(project: &Project) -> Result<(), Error> {
+    for Setting { study, .. } in project.settings() {
+        if !matches!(study.measurements, MeasurementSource::Synthetic { .. }) {
+            read_measurements(study, None)?;
+        }
+    }
+    Ok(())
+}
+
+/// `sir.toml` to `sir.twostep`, beside it.
+fn default_folder(file: &Path) -> PathBuf {
+    let mut name = file.file_stem().unwrap_or_default().to_os_string();
+    name.push(".twostep");
+    file.with_file_name(name)
+}
+
+fn missing(file: &Path) -> Error {
+    let place = file.display().to_string();
+    let known = shipped().iter().find(|(name, _)| Path::new(name) == file.with_extension(""));
+    let repair = match known {
+        Some((name, _)) => format!("`twostep new --from {name}` writes that study into the current folder"),
+        None => "check the path; `twostep new` makes a starter study".to_owned(),
+    };
+    Error::invalid(place, "there is no such study file", repair)
+}
+
+/// `design.runs = 10, seed = 2`; empty without a sweep.
+pub(crate) fn describe(label: &[(String, String)]) -> String {
+    label.iter().map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_lie_beside_the_study() {
+        assert_eq!(default_folder(Path::new("a/b.c.toml")), Path::new("a/b.c.twostep"));
+        assert_eq!(default_folder(Path::new("study")), Path::new("study.twostep"));
+    }
+}

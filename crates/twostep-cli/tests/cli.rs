@@ -1,0 +1,452 @@
+//! The binary as its users meet it: commands in, text, files and exit statuses out.
+
+// A helper that cannot go on has failed its test.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Small enough for a fraction of a second, with all stages.
+const TINY: &str = r#"
+seed = 3
+[simulator]
+builtin = "logistic"
+[unknowns.gamma]
+range = [-0.5, 0.5]
+[conditions.omega]
+range = [-1, 1]
+[constants]
+beta = 3
+[design]
+method = "sobol"
+runs = 30
+[surrogate]
+kind = "pce"
+degree = 3
+[train]
+draws = 20
+[measurements]
+noise = { family = "normal", sd = 0.05 }
+[measurements.synthetic]
+truth = { gamma = 0.15 }
+at = { omega = "linspace(-1, 1, 5)" }
+[infer]
+methods = ["point", "e-lik"]
+draws = 200
+"#;
+
+/// A folder of its own for each test, gone afterwards.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("twostep-cli-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn with_study(name: &str, text: &str) -> Self {
+        let place = Self::new(name);
+        place.write("study.toml", text);
+        place
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        fs::write(self.0.join(file), text).unwrap();
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.0.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_twostep"));
+        command.args(arguments).current_dir(&self.0).env("COLUMNS", "100").env_remove("NO_COLOR").stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ran {
+        Ran::from(self.command(arguments).output().unwrap())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+impl Ran {
+    #[track_caller]
+    fn ends(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.out, self.err);
+        assert!(!self.err.contains("panicked"), "{}", self.err);
+        self
+    }
+
+    #[track_caller]
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}:\n{}", self.out))
+    }
+}
+
+/// `(computed)`, `(kept)` or `(shared)` of the line that starts with `stage`.
+#[track_caller]
+fn origin(text: &str, stage: &str) -> String {
+    let line = text.lines().find(|line| line.starts_with(stage)).unwrap_or_else(|| panic!("no {stage} in\n{text}"));
+    line.rsplit('(').next().unwrap().trim_end_matches(')').to_owned()
+}
+
+#[track_caller]
+fn holds(text: &str, part: &str) {
+    assert!(text.contains(part), "no `{part}` in\n{text}");
+}
+
+#[test]
+fn a_new_study_is_written_once_under_its_name() {
+    let place = Place::new("new");
+    holds(&place.run(&["new"]).ends(0).out, "wrote study.toml");
+    let again = place.run(&["new"]).ends(2);
+    holds(&again.err, "study.toml: the file exists and is not overwritten");
+    place.run(&["new", "mine", "--from", "paper/linear"]).ends(0);
+    holds(&place.read("mine.toml"), "name = \"mine\"");
+    holds(&place.read("linear_design.csv"), "omega");
+    place.run(&["check", "mine.toml"]).ends(0);
+    // The second file is taken: the first must not be written either.
+    place.run(&["new", "other", "--from", "paper/linear"]).ends(2);
+    assert!(!place.0.join("other.toml").exists());
+    place.run(&["new", "a\"b"]).ends(2);
+    place.run(&["new", "no/such/folder"]).ends(2);
+    holds(&place.run(&["new", "--from", "paper/pec"]).ends(2).err, "paper/pce");
+    let list = place.run(&["new", "--list"]).ends(0).out;
+    assert_eq!(list.lines().filter(|line| line.starts_with("paper/")).count(), 5, "{list}");
+}
+
+#[test]
+fn the_starter_runs_and_finds_its_truth() {
+    let place = Place::new("starter");
+    place.run(&["new", "first"]).ends(0);
+    let text = place.read("first.toml").replace("draws = 1000", "draws = 20");
+    place.write("first.toml", &text);
+    let ran = place.run(&["run", "first.toml"]).ends(0);
+    holds(&ran.out, "* e-lik");
+    holds(&ran.out, "results in first.twostep");
+    holds(&ran.err, "simulate: 40 of 40 done");
+    let summary: Value = serde_json::from_str(&place.read("first.twostep/summary.json")).unwrap();
+    let gamma = &summary["settings"][0]["methods"]["e-lik"]["unknowns"]["gamma"];
+    let (mean, sd) = (gamma["mean"].as_f64().unwrap(), gamma["sd"].as_f64().unwrap());
+    // Two-sided normal quantile at 1e-4: the truth of one seed lies within so many sds.
+    assert!((mean - 0.15).abs() < 3.9 * sd, "{mean} {sd}");
+}
+
+#[test]
+fn a_second_run_does_only_what_changed() {
+    let place = Place::with_study("rerun", TINY);
+    let stages = ["simulate", "train", "infer"];
+    let origins = |text: &str| stages.map(|stage| origin(text, stage));
+    let first = place.run(&["run", "study.toml"]).ends(0);
+    assert_eq!(origins(&first.out), ["computed", "computed", "computed"]);
+    let second = place.run(&["run", "study.toml"]).ends(0);
+    assert_eq!(origins(&second.out), ["kept", "kept", "kept"]);
+    let table = |text: &str| text.lines().skip(3).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(table(&first.out), table(&second.out));
+
+    let modified = |file: &str| fs::metadata(place.0.join("study.twostep").join(file)).unwrap().modified().unwrap();
+    let before = [modified("training.csv"), modified("t_draws.csv")];
+    place.write("study.toml", &TINY.replace("methods = [\"point\", \"e-lik\"]", "methods = [\"e-post\", \"e-lik\"]"));
+    let status = place.run(&["status", "study.toml"]).ends(0);
+    let state = |stage: &str| {
+        let line = status.out.lines().find(|line| line.starts_with(stage)).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    assert_eq!(stages.map(state), ["fresh", "fresh", "stale"]);
+    holds(&status.out, "[infer] changed");
+    let third = place.run(&["run", "study.toml"]).ends(0);
+    assert_eq!(origins(&third.out), ["kept", "kept", "computed"]);
+    assert_eq!(before, [modified("training.csv"), modified("t_draws.csv")]);
+    assert!(!third.err.contains("simulate:"), "{}", third.err);
+
+    let seeded = place.run(&["simulate", "study.toml", "--seed", "4"]).ends(0);
+    assert_eq!(origin(&seeded.out, "simulate"), "computed");
+    assert!(!seeded.out.contains("train"));
+}
+
+#[test]
+fn a_typo_shows_its_line_and_the_nearest_spelling() {
+    let place = Place::with_study("typo", &TINY.replace("degree", "degre").replace("\"sobol\"", "\"sobl\""));
+    let ran = place.run(&["run", "study.toml"]).ends(2);
+    assert_eq!(ran.out, "");
+    insta::assert_snapshot!(ran.err, @r#"
+      × design.method: `sobl` is not known
+        ╭─[study.toml:12:10]
+     11 │ [design]
+     12 │ method = "sobl"
+        ·          ───┬──
+        ·             ╰── expected one of those below
+     13 │ runs = 30
+        ╰────
+      help: did you mean "sobol"? known are halton-ends, halton, sobol, sobol-scrambled,
+            latin-hypercube, grid, random
+
+      × surrogate.degree is missing
+        ╭─[study.toml:14:2]
+     13 │ runs = 30
+     14 │ [surrogate]
+        ·  ────┬────
+        ·      ╰── needed here
+     15 │ kind = "pce"
+        ╰────
+      help: write degree = 3, the total degree of the polynomial
+
+      × [surrogate] has no key `degre`
+        ╭─[study.toml:16:1]
+     15 │ kind = "pce"
+     16 │ degre = 3
+        · ──┬──
+        ·   ╰── unknown key
+     17 │ [train]
+        ╰────
+      help: did you mean "degree"? known are kind, sigma_a, standardise, degree, normalisation,
+            coefficients
+
+    error: 3 problems in study.toml; nothing was run
+    "#);
+    assert!(!place.0.join("study.twostep").exists());
+    // Text that is not TOML, and not even text.
+    place.write("study.toml", "[unknowns\n");
+    place.run(&["check", "study.toml"]).ends(2);
+    fs::write(place.0.join("study.toml"), [0xff, 0xfe, 0x00]).unwrap();
+    holds(&place.run(&["check", "study.toml"]).ends(2).err, "UTF-8");
+    place.run(&["check", "."]).ends(2);
+}
+
+#[test]
+fn a_missing_study_points_to_new() {
+    let place = Place::new("missing");
+    let ran = place.run(&["run", "nope.toml"]).ends(2);
+    insta::assert_snapshot!(ran.err, @"
+    error: nope.toml: there is no such study file
+    help: check the path; `twostep new` makes a starter study
+    ");
+    holds(&place.run(&["run", "paper/pce"]).ends(2).err, "`twostep new --from paper/pce`");
+}
+
+#[test]
+fn wrong_measurements_are_refused_before_anything_runs() {
+    let place = Place::with_study("measurements", TINY);
+    for (text, expected) in [
+        ("", "empty"),
+        ("omega,y\n", "row"),
+        ("omega,y\n0.5,abc\n", "abc"),
+        ("omega,z\n0.5,1\n", "`y`"),
+        ("omega,y\n7,1\n", "outside"),
+    ] {
+        place.write("other.csv", text);
+        let ran = place.run(&["infer", "study.toml", "--measurements", "other.csv"]).ends(2);
+        holds(&ran.err, "other.csv");
+        holds(&ran.err, expected);
+        holds(&ran.err, "help: ");
+    }
+    holds(&place.run(&["infer", "study.toml", "--measurements", "none.csv"]).ends(2).err, "none.csv");
+    assert!(!place.0.join("study.twostep").exists());
+    place.write("other.csv", "omega,y\n-0.5,0.1\n0.5,0.9\n");
+    place.run(&["infer", "study.toml", "--measurements", "other.csv"]).ends(0);
+    // Predictions must be told of them too, since the study's own are others.
+    place.write("at.csv", "omega\n0\n");
+    holds(&place.run(&["predict", "study.toml", "--at", "at.csv"]).ends(1).err, "run `twostep run` first");
+    place.run(&["predict", "study.toml", "--at", "at.csv", "--measurements", "other.csv"]).ends(0);
+}
+
+#[test]
+fn predictions_include_an_output_that_was_never_measured() {
+    let study = r#"
+[simulator]
+builtin = "sir"
+[unknowns.beta]
+range = [1.4, 1.8]
+[conditions.t]
+range = [1, 5]
+[constants]
+gamma = 0.4
+[outputs.infected]
+scale = "log"
+[outputs.susceptible]
+[design]
+runs = 30
+[surrogate]
+kind = "pce"
+degree = 2
+[train]
+draws = 20
+[measurements]
+file = "measurements.csv"
+noise = { family = "log-normal", sd = 0.2 }
+[infer]
+methods = ["e-lik", "point"]
+draws = 200
+"#;
+    let place = Place::with_study("predict", study);
+    place.write("measurements.csv", "t,infected\n2,11\n3,36\n4,110\n");
+    place.write("at.csv", "t\n2.5\n4.5\n");
+    place.run(&["run", "study.toml"]).ends(0);
+    let ran = place.run(&["predict", "study.toml", "--at", "at.csv", "--save", "out.csv"]).ends(0);
+    let rows = |output: &str| ran.out.lines().filter(|line| line.split_whitespace().nth(1) == Some(output)).count();
+    assert_eq!((rows("infected"), rows("susceptible")), (2, 2), "{}", ran.out);
+    assert_eq!(place.read("out.csv").lines().count(), 5);
+    let value = place.run(&["predict", "study.toml", "--at", "at.csv", "--method", "point", "--json"]).ends(0).json();
+    assert_eq!(value["method"], "point");
+    for row in value["predictions"].as_array().unwrap() {
+        assert!(row["q05"].as_f64().unwrap() <= row["q95"].as_f64().unwrap(), "{row}");
+    }
+    holds(&place.run(&["predict", "study.toml", "--at", "at.csv", "--method", "e-post"]).ends(2).err, "e-lik, point");
+    holds(&place.run(&["predict", "study.toml", "--at", "at.csv", "--setting", "2"]).ends(2).err, "no setting 2");
+    place.write("at.csv", "t\n99\n");
+    holds(&place.run(&["predict", "study.toml", "--at", "at.csv"]).ends(2).err, "99 lies outside [1, 5]");
+}
+
+#[test]
+fn json_stands_alone_on_standard_output() {
+    let place = Place::with_study("json", TINY);
+    place.write("at.csv", "omega\n0\n");
+    let printed = place.run(&["run", "study.toml", "--json"]).ends(0).json();
+    let kept: Value = serde_json::from_str(&place.read("study.twostep/summary.json")).unwrap();
+    assert_eq!(printed, kept);
+    let check = place.run(&["check", "study.toml", "--json"]).ends(0).json();
+    assert_eq!(check["settings"][0]["surrogate_terms"]["y"], 10);
+    assert_eq!(check["settings"][0]["engine"], "grid");
+    let status = place.run(&["--json", "status", "study.toml"]).ends(0).json();
+    assert!(status["stages"].as_array().unwrap().iter().all(|stage| stage["fresh"] == true), "{status}");
+    assert_eq!(place.run(&["methods", "--json"]).ends(0).json()["methods"].as_array().unwrap().len(), 4);
+    place.run(&["train", "study.toml", "--json"]).ends(0).json();
+    place.run(&["new", "--list", "--json"]).ends(0).json();
+    let quiet = place.run(&["run", "study.toml", "--quiet", "--seed", "9"]).ends(0);
+    assert!(!quiet.err.contains("done"), "{}", quiet.err);
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let place =
+        Place::with_study("threads", &TINY.replace("[\"point\", \"e-lik\"]", "[\"e-lik\", \"e-post\", \"e-log-lik\"]"));
+    for threads in ["1", "2"] {
+        place.run(&["run", "study.toml", "--threads", threads, "--out", threads]).ends(0);
+    }
+    let files = [
+        "summary.json",
+        "training.csv",
+        "t_draws.csv",
+        "i_draws_e-lik.csv",
+        "i_draws_e-post.csv",
+        "i_draws_e-log-lik.csv",
+    ];
+    for file in files {
+        assert!(place.read(&format!("1/{file}")) == place.read(&format!("2/{file}")), "{file} differs");
+    }
+    place.run(&["run", "study.toml", "--threads", "0"]).ends(2);
+}
+
+#[test]
+fn a_sweep_shares_stages_and_becomes_one_table() {
+    let sweep = format!("{TINY}\n[sweep]\n\"surrogate.degree\" = [1, 2]\n");
+    let place = Place::with_study("sweep", &sweep);
+    let ran = place.run(&["run", "study.toml"]).ends(0);
+    holds(&ran.out, "surrogate.degree = 1\nsimulate   30 runs of logistic (computed)");
+    holds(&ran.out, "surrogate.degree = 2\nsimulate   30 runs of logistic (shared)");
+    place.write("at.csv", "omega\n0\n");
+    holds(
+        &place.run(&["predict", "study.toml", "--at", "at.csv"]).ends(2).err,
+        "give 1 to 2: 1 (surrogate.degree = 1)",
+    );
+    place.run(&["predict", "study.toml", "--at", "at.csv", "--setting", "2"]).ends(0);
+    place.write("study.toml", &sweep.replace("[1, 2]", "[1, 2, 3]\n\"train.draws\" = [10, 20, 30]"));
+    let ran = place.run(&["run", "study.toml"]).ends(0);
+    // Two settings lay in folders that now belong to others, and one run serves all.
+    holds(&ran.out, "9 settings\nsimulate   ");
+    assert_eq!(ran.out.lines().filter(|line| line.contains("* e-lik")).count(), 9, "{}", ran.out);
+    place.write("study.toml", &sweep.replace("\"surrogate.degree\" = [1, 2]", "seed = [1, 2]"));
+    holds(&place.run(&["run", "study.toml", "--seed", "1"]).ends(2).err, "sweeps over its seed");
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_stops_and_keeps_finished_stages() {
+    // Ten thousand fits by NUTS, some 5 ms each: far from finished when the signal comes, right after training.
+    let slow = TINY
+        .replace("draws = 20\n", "draws = 10000\n")
+        .replace("methods = [\"point\", \"e-lik\"]", "methods = [\"e-post\"]\nanswer = \"e-post\"\nengine = \"nuts\"");
+    let place = Place::with_study("interrupt", &slow);
+    let mut command = place.command(&["run", "study.toml"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let stages = place.0.join("study.twostep/stages.json");
+    let start = Instant::now();
+    let trained = |path: &Path| fs::read_to_string(path).is_ok_and(|text| text.contains("\"train\""));
+    while !trained(&stages) && start.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > Duration::from_secs(20) {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ran = Ran::from(child.wait_with_output().unwrap()).ends(130);
+    holds(&ran.err, "stopping after the current piece of work");
+    holds(&ran.err, "interrupted; finished stages are kept");
+    let status = place.run(&["status", "study.toml", "--json"]).ends(0).json();
+    let fresh: Vec<&Value> = status["stages"].as_array().unwrap().iter().map(|stage| &stage["fresh"]).collect();
+    assert_eq!(fresh, [&Value::Bool(true), &Value::Bool(true), &Value::Bool(false)]);
+}
+
+#[test]
+fn an_out_folder_that_cannot_be_made_is_bad_input() {
+    let place = Place::with_study("unwritable", TINY);
+    // A file where a folder must be: refused for every user, root included.
+    place.write("taken", "");
+    let ran = place.run(&["run", "study.toml", "--out", "taken/results"]).ends(2);
+    holds(&ran.err, "taken/results");
+    holds(&ran.err, "help: choose a folder you may write to with --out");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_reader_that_leaves_early_is_no_failure() {
+    let place = Place::new("pipe");
+    let mut child = place.command(&["methods"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let ran = Ran::from(child.wait_with_output().unwrap()).ends(0);
+    assert_eq!(ran.err, "");
+}
+
+#[test]
+fn help_names_every_command_and_the_methods() {
+    let place = Place::new("help");
+    let help = place.run(&["--help"]).ends(0).out;
+    for command in ["run", "simulate", "train", "infer", "predict", "check", "status", "new", "methods"] {
+        assert!(help.lines().any(|line| line.starts_with(&format!("  {command} "))), "{command}\n{help}");
+    }
+    for command in ["run", "infer"] {
+        holds(&place.run(&[command, "--help"]).ends(0).out, "gets surer as the surrogate gets worse");
+    }
+    holds(&place.run(&["methods"]).ends(0).out, "as the surrogate gets worse this method gets surer");
+    assert_eq!(place.run(&["--version"]).ends(0).out, format!("twostep {}\n", twostep::run::VERSION));
+    place.run(&[]).ends(2);
+    holds(&place.run(&["predct", "study.toml"]).ends(2).err, "'predict'");
+}
