@@ -1,7 +1,7 @@
 //! Time of one log-likelihood with its gradient on a problem of the SIR study's size: a polynomial of total degree 4 in two
 //! unknowns and time, 1000 T-draws, 50 measurements, unknown sd.
 //!
-//! On a laptop's core E-Lik should take at most 30 us and the closed form of E-Log-Lik at most 1 us.
+//! On one core with AVX2, E-Lik (conditioned) should take at most 30 us and the closed form of E-Log-Lik at most 1 us.
 
 #[path = "../tests/common/small.rs"]
 mod small;

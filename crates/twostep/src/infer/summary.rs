@@ -212,10 +212,9 @@ pub(super) struct Replicated {
 }
 
 impl Replicated {
-    /// `sum_u a_u mean(g)`'s standard error: from the spread between replicates, which sees a mode that only some of them found,
-    /// never below that of independent draws; and from how far weighting the replicates by their evidence moves the estimate,
-    /// since a bias of the order of one over the number of particles, alike in all fits, does not show in their spread.
-    fn error(&self, g: &(dyn Fn(&[f64]) -> f64 + Sync)) -> f64 {
+    /// Variance of the estimate of `sum_u a_u mean(g)` by the spread between replicates (which sees a mode that only some of
+    /// them found) and as if draws were independent, and how far weighting the replicates by their evidence moves it.
+    fn spread(&self, g: &(dyn Fn(&[f64]) -> f64 + Sync)) -> [f64; 3] {
         let parts: Vec<[f64; 3]> = self
             .units
             .par_iter()
@@ -236,11 +235,15 @@ impl Replicated {
                 [squared * between * correction, squared * independent, unit.weight * moved]
             })
             .collect();
-        let total = |k: usize| parts.iter().map(|p| p[k]).sum::<f64>();
-        total(0).max(total(1)).sqrt().hypot(total(2))
+        [0, 1, 2].map(|k| parts.iter().map(|p| p[k]).sum())
     }
 
     /// Summary of a quantity of the parameters.
+    ///
+    /// Standard errors are those of independent draws, inflated by the largest ratio of the two variances over mean, sd and
+    /// quantiles (one ratio from few replicates is noisy, and a mode that is found by chance shows in some statistic first), and
+    /// widened by what evidence weights move: a bias of the order of one over the number of particles, alike in all fits, does
+    /// not show in the spread.
     pub(super) fn summary(&self, name: &str, f: &(dyn Fn(&[f64]) -> f64 + Sync)) -> QuantitySummary {
         let (mut values, mut weights) = (Vec::new(), Vec::new());
         for unit in &self.units {
@@ -251,23 +254,22 @@ impl Replicated {
         }
         let mut out = weighted(name, &values, &weights);
         let (mean, sd) = (out.mean, out.sd);
-        let mcse_mean = self.error(f);
-        out.mcse_mean = Some(mcse_mean);
-        out.mcse_sd = Some(self.error(&|x| (f(x) - mean).powi(2)) / (2.0 * sd));
+        let mut spreads = vec![self.spread(f), self.spread(&|x| (f(x) - mean).powi(2))];
+        spreads.extend(out.quantiles().map(|q| self.spread(&|x| f64::from(u8::from(f(x) <= q)))));
+        let inflation = spreads.iter().filter(|s| s[1] > 0.0).map(|s| s[0] / s[1]).fold(1.0, |m: f64, r| m.max(r));
+        let errors: Vec<f64> = spreads.iter().map(|s| (s[1] * inflation).sqrt().hypot(s[2])).collect();
         let sorted = Sorted::new(&values, &weights);
-        let mut tails = [f64::INFINITY; 2];
-        let mut errors = [0.0; 5];
-        for (k, (&p, q)) in PROBABILITIES.iter().zip(out.quantiles()).enumerate() {
-            let error = self.error(&|x| f64::from(u8::from(f(x) <= q)));
-            // Where the probability may be, back on the scale of the quantity: across a gap between modes this is wide.
-            errors[k] = 0.5 * (sorted.quantile(p + error) - sorted.quantile(p - error));
-            if k == 0 || k == 4 {
-                tails[k / 4] = p * (1.0 - p) / (error * error);
-            }
-        }
-        out.mcse_quantiles = Some(errors);
-        out.ess_bulk = Some((sd / mcse_mean).powi(2));
-        out.ess_tail = Some(tails[0].min(tails[1]));
+        // Where the probability may be, back on the scale of the quantity: across a gap between modes this is wide.
+        let back = |k: usize| {
+            let (p, error) = (PROBABILITIES[k], errors[k + 2]);
+            0.5 * (sorted.quantile(p + error) - sorted.quantile(p - error))
+        };
+        out.mcse_mean = Some(errors[0]);
+        out.mcse_sd = Some(errors[1] / (2.0 * sd));
+        out.mcse_quantiles = Some([0, 1, 2, 3, 4].map(back));
+        let tail = |k: usize| PROBABILITIES[k] * (1.0 - PROBABILITIES[k]) / errors[k + 2].powi(2);
+        out.ess_bulk = Some((sd / errors[0]).powi(2));
+        out.ess_tail = Some(tail(0).min(tail(4)));
         out
     }
 
