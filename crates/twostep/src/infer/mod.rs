@@ -354,7 +354,10 @@ pub fn choose_engine(engine: Engine, n_unknowns: usize) -> Engine {
 /// # Errors
 /// Those of the engine, or an interruption.
 pub fn infer(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dyn Monitor) -> Result<Vec<IPosterior>> {
-    let engine = choose_engine(spec.engine, prepared.likelihoods.n_unknowns());
+    let engine = match choose_engine(spec.engine, prepared.likelihoods.n_unknowns()) {
+        Engine::Grid if spec.engine == Engine::Auto && prepared.likelihoods.grid_is_dear() => Engine::Smc,
+        engine => engine,
+    };
     let mut out = match engine {
         Engine::Grid | Engine::Auto => engine_grid::infer(prepared, spec, stream, monitor)?,
         Engine::Smc => engine_smc::infer(prepared, spec, stream, monitor)?,

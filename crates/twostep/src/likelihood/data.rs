@@ -3,7 +3,7 @@
 use super::{Likelihood, Observed, Scored, Sd};
 use crate::error::Result;
 use crate::matrix::Matrix;
-use crate::special::{inverse_mills, log_normal_cdf};
+use crate::special::{HALF_LN_TAU, log_normal_cdf};
 
 /// How the approximation error enters measurements that share their inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,8 +118,10 @@ impl Row {
             RowKind::Value => family.score(self.z, mu, sd),
             RowKind::Below => {
                 let z = (self.z - mu) / sd;
-                let slope = inverse_mills(z);
-                Scored { log_lik: log_normal_cdf(z), by_mu: -slope / sd, by_sd: -slope * z / sd }
+                let log_lik = log_normal_cdf(z);
+                // The inverse Mills ratio phi / Phi, from the logarithm that is there already.
+                let slope = (-0.5 * z * z - HALF_LN_TAU - log_lik).exp();
+                Scored { log_lik, by_mu: -slope / sd, by_sd: -slope * z / sd }
             }
         }
     }

@@ -435,9 +435,15 @@ fn scales_and_engines_must_fit_the_outputs() {
     assert!(line.starts_with("propagate") && problem.message.contains("lives on another scale"), "{problem:?}");
 
     let several = "[outputs.recovered]\n[outputs.susceptible]\n[design]";
-    let grid = edit(&edit(BASE, "[design]", several), "engine = \"auto\"", "engine = \"grid\"");
-    let (line, problem) = refused(&grid).remove(0);
-    assert!(line.starts_with("engine") && problem.message.contains("2 unknowns and 3 unknown sds"), "{problem:?}");
+    let grid = |text: &str| edit(text, "engine = \"auto\"", "engine = \"grid\"");
+    // Unknown sds are integrated out beside the grid, however many there are.
+    one(&grid(&edit(BASE, "[design]", several)));
+    let more = "[unknowns.population]\nrange = [700, 800]\n[unknowns.initial]\nrange = [1, 2]\n";
+    let more = edit(BASE, "[constants]\npopulation = 763\n", more);
+    let more = edit(&more, "degree = 4", "degree = 1");
+    let more = edit(&more, "gamma = 0.4 }", "gamma = 0.4, population = 763, initial = 1.5 }");
+    let (line, problem) = refused(&grid(&more)).remove(0);
+    assert!(line.starts_with("engine") && problem.message.contains("4 unknowns are too many"), "{problem:?}");
 }
 
 #[test]
