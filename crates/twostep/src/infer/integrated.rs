@@ -456,7 +456,9 @@ impl<'a> Integrated<'a> {
         if self.rules.is_empty() {
             return Vec::new();
         }
-        let weights = Grid::shared_nodes(grids, NEGLIGIBLE);
+        // Many components over several unknowns have many small cells; a single narrow peak has few, which need the full rule.
+        let embedded = self.len() > 1 && self.axes.len() > 1;
+        let weights = Grid::shared_nodes(grids, NEGLIGIBLE, embedded);
         let sizes: Vec<usize> = self.rules.iter().map(|rule| rule.sigma.len()).collect();
         let blocks: Vec<Vec<Vec<f64>>> = weights
             .par_chunks(32)

@@ -699,16 +699,18 @@ impl Grid {
         }
     }
 
-    /// Nodes of grids on the same cells with the weight that each grid gives them, by the embedded rule (three nodes per axis,
-    /// enough for what varies slowly over a cell), without those that together hold less than `negligible` of every grid.
-    pub fn shared_nodes(grids: &[Grid], negligible: f64) -> Vec<(Vec<f64>, Vec<f64>)> {
+    /// Nodes of grids on the same cells with the weight that each grid gives them, by the full rule or the embedded one (three
+    /// nodes per axis, enough for what varies slowly over a cell), without those that together hold less than `negligible` of
+    /// every grid.
+    pub fn shared_nodes(grids: &[Grid], negligible: f64, embedded: bool) -> Vec<(Vec<f64>, Vec<f64>)> {
         let (dim, rule) = (grids[0].dim(), Rule::new());
+        let weights = if embedded { &rule.embedded } else { &rule.weights };
         let n_nodes = NODES.pow(dim as u32);
         let mut out: Vec<(Vec<f64>, Vec<f64>)> = Vec::new();
         for (c, cell) in grids[0].cells.iter().enumerate() {
             let volume: f64 = cell.width[..dim].iter().product();
             for node in 0..n_nodes {
-                let weight: f64 = (0..dim).map(|d| rule.embedded[digit(node, d, dim)]).product::<f64>() * volume;
+                let weight: f64 = (0..dim).map(|d| weights[digit(node, d, dim)]).product::<f64>() * volume;
                 if weight > 0.0 {
                     let t = |d: usize| cell.lower[d] + cell.width[d] * 0.5 * (rule.nodes[digit(node, d, dim)] + 1.0);
                     let x = (0..dim).map(|d| grids[0].axes[d].at(t(d)).0).collect();
