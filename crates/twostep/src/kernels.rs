@@ -61,7 +61,7 @@ pub(crate) fn dispatch<R>(f: impl FnOnce() -> R) -> R {
     Arch::new().dispatch(Call(f))
 }
 
-/// Which instructions [`dispatch`] uses here; results are bit-identical on one of them.
+/// Which instructions the kernels use here; results are bit-identical on one of them.
 pub fn instruction_set() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
