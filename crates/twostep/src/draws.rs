@@ -2,6 +2,7 @@
 
 use crate::matrix::Matrix;
 use crate::special::log_sum_exp;
+use rand::{Rng, RngExt};
 
 /// P named parameters in rows, S draws in columns. MCMC output, centroids, a point estimate and quadrature nodes are all of
 /// this one type.
@@ -81,6 +82,18 @@ impl Draws {
     pub fn quantile(&self, p: usize, probability: f64) -> f64 {
         Sorted::new(self.values.row(p), &self.weights()).quantile(probability)
     }
+}
+
+/// An index with probability proportional to its weight; the last one where all are zero.
+pub fn pick_weighted(weights: &[f64], rng: &mut impl Rng) -> usize {
+    let mut target = rng.random::<f64>() * weights.iter().sum::<f64>();
+    for (i, weight) in weights.iter().enumerate() {
+        target -= weight;
+        if target < 0.0 {
+            return i;
+        }
+    }
+    weights.len() - 1
 }
 
 /// Weighted values in order, for quantiles: the cumulative weight, counted to the middle of each value's own, interpolated

@@ -134,8 +134,9 @@ fn posterior(
     }
     let mut warnings = Vec::new();
     if error > 0.01 || !converged {
+        let why = if converged { "leaves" } else { "reached its memory limit with" };
         warnings.push(format!(
-            "{}: the grid reached its memory limit with an error of {error:.1e} sd; use clusters, fewer T-draws, or engine = \"smc\"",
+            "{}: the grid {why} an error of {error:.1e} sd; use clusters, fewer T-draws, or engine = \"smc\"",
             method.name()
         ));
     }

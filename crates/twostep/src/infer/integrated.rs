@@ -1,9 +1,9 @@
 //! The likelihood of every T-draw with the unknown measurement sds integrated out, so that the grid runs over the unknowns
 //! alone: given the unknowns and a T-draw, each output's sd is one-dimensional quadrature.
 
-use super::choose;
 use super::likelihoods::{Likelihoods, Workspace};
 use super::propagation::Propagation;
+use crate::draws::pick_weighted;
 use crate::kernels;
 use crate::matrix::Matrix;
 use crate::mcmc::quadrature::{Axis, Components, Grid, NODES};
@@ -521,7 +521,7 @@ impl<'a> Integrated<'a> {
         let Work { tables, total, .. } = work;
         let n = total.len();
         kernels::log_mean_exp_weights(offset, total);
-        let s = choose(total, rng);
+        let s = pick_weighted(total, rng);
         let sigmas = tables
             .iter()
             .enumerate()

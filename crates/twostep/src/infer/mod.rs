@@ -17,7 +17,7 @@ pub use spec::{Engine, InferSpec, NutsSpec, SmcSpec};
 pub use summary::QuantitySummary;
 pub use target::Target;
 
-use crate::draws::Draws;
+use crate::draws::{Draws, pick_weighted};
 use crate::error::{Error, Result};
 use crate::expression::Expression;
 use crate::likelihood::{NoiseSpec, Reduced, Sd};
@@ -29,7 +29,6 @@ use crate::special::log_sum_exp;
 use crate::stream::Stream;
 use crate::train::{TrainedOutput, output_draws};
 use propagation::{Method, Propagation, Targets};
-use rand::{Rng, RngExt};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -303,7 +302,7 @@ impl Prepared {
                     self.likelihoods.set_unknowns(&x[..n], workspace);
                     self.likelihoods.log_likelihoods(&x[n..], workspace, l);
                     crate::kernels::log_mean_exp_weights(log_offsets, l);
-                    choose(l, &mut stream.at(i as u64).rng())
+                    pick_weighted(l, &mut stream.at(i as u64).rng())
                 },
             )
             .collect()
@@ -327,17 +326,6 @@ fn named_output_draws(output: &TrainedOutput, draws: &Draws) -> (Matrix, Vec<f64
     let (last, coefficients) = rows.split_last().expect("sigma_a is always there");
     let sigma_a = draws.values().row(*last).iter().map(|s| s * output.affine.1).collect();
     (draws.values().select_rows(coefficients), sigma_a)
-}
-
-fn choose(weights: &[f64], rng: &mut impl Rng) -> usize {
-    let mut target = rng.random::<f64>() * weights.iter().sum::<f64>();
-    for (s, w) in weights.iter().enumerate() {
-        target -= w;
-        if target < 0.0 {
-            return s;
-        }
-    }
-    weights.len() - 1
 }
 
 /// The engine that `auto` takes for this many unknowns.

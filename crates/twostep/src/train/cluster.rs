@@ -1,13 +1,12 @@
 //! k-means over T-draws, with distances in the surrogate's output: S draws to L weighted ones.
 
 use super::{TPosterior, output_draws};
-use crate::draws::Draws;
+use crate::draws::{Draws, pick_weighted};
 use crate::matrix::Matrix;
 use crate::simulate::design;
 use crate::special::log_sum_exp;
 use crate::stream::Stream;
 use crate::surrogate::{InputScale, Scratch};
-use rand::{Rng, RngExt};
 use rayon::prelude::*;
 
 /// What stands for a cluster.
@@ -116,11 +115,11 @@ fn centre(features: &Matrix, weights: &[f64], members: &[usize]) -> Vec<f64> {
 fn lloyd(features: &Matrix, weights: &[f64], n_clusters: usize, stream: Stream) -> (Vec<usize>, f64) {
     let n = features.rows();
     let mut rng = stream.rng();
-    let mut centres: Vec<Vec<f64>> = vec![features.row(pick(weights, &mut rng)).to_vec()];
+    let mut centres: Vec<Vec<f64>> = vec![features.row(pick_weighted(weights, &mut rng)).to_vec()];
     let mut nearest: Vec<f64> = (0..n).map(|s| distance(features.row(s), &centres[0])).collect();
     while centres.len() < n_clusters {
         let chances: Vec<f64> = nearest.iter().zip(weights).map(|(d, w)| d * w).collect();
-        let chosen = features.row(pick(&chances, &mut rng)).to_vec();
+        let chosen = features.row(pick_weighted(&chances, &mut rng)).to_vec();
         for s in 0..n {
             nearest[s] = nearest[s].min(distance(features.row(s), &chosen));
         }
@@ -152,17 +151,4 @@ fn lloyd(features: &Matrix, weights: &[f64], n_clusters: usize, stream: Stream) 
         }
     }
     (assignment, total)
-}
-
-/// An index with probability proportional to `chances`; the last one where all are zero.
-fn pick(chances: &[f64], rng: &mut impl Rng) -> usize {
-    let total: f64 = chances.iter().sum();
-    let mut target = rng.random::<f64>() * total;
-    for (i, chance) in chances.iter().enumerate() {
-        target -= chance;
-        if target < 0.0 {
-            return i;
-        }
-    }
-    chances.len() - 1
 }
