@@ -132,6 +132,16 @@ impl Sorted {
         self.values[i - 1] + (self.values[i] - self.values[i - 1]) * share
     }
 
+    /// The share below `x`: the inverse of [`Sorted::quantile`].
+    pub fn cdf(&self, x: f64) -> f64 {
+        let i = self.values.partition_point(|&v| v < x);
+        if i == 0 || i == self.values.len() {
+            return if i == 0 { 0.0 } else { 1.0 };
+        }
+        let share = (x - self.values[i - 1]) / (self.values[i] - self.values[i - 1]);
+        self.middles[i - 1] + (self.middles[i] - self.middles[i - 1]) * share
+    }
+
     /// The values in ascending order.
     pub fn values(&self) -> &[f64] {
         &self.values

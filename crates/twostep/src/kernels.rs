@@ -221,6 +221,30 @@ pub(crate) fn sum_exp(a: &[f64], b: &[f64]) -> f64 {
     )
 }
 
+/// `sum_i exp(factor x[i])` and the sum of the squares of its terms, lanes in a fixed order.
+pub(crate) fn sums_of_powers(factor: f64, x: &[f64]) -> (f64, f64) {
+    dispatch(
+        #[inline(always)]
+        || {
+            let (mut sum, mut squares) = ([0.0; 8], [0.0; 8]);
+            let (blocks, rest) = x.as_chunks::<8>();
+            for block in blocks {
+                for lane in 0..8 {
+                    let term = exp(factor * block[lane]);
+                    sum[lane] += term;
+                    squares[lane] = term.mul_add(term, squares[lane]);
+                }
+            }
+            for (lane, x) in rest.iter().enumerate() {
+                let term = exp(factor * x);
+                sum[lane] += term;
+                squares[lane] = term.mul_add(term, squares[lane]);
+            }
+            (sum.iter().sum(), squares.iter().sum())
+        },
+    )
+}
+
 /// `log sum_s exp(log_alpha[s] + l[s])`; `l` is replaced by `exp(log_alpha[s] + l[s])` over that sum.
 ///
 /// Where every draw excludes the data the result is minus infinity and the weights are zero.

@@ -729,11 +729,14 @@ impl Marginal {
     pub fn from_real(&self, z: f64) -> RealPoint {
         let (x, dx_dz, log_jacobian, d_log_jacobian) = match (self.lower.is_finite(), self.upper.is_finite()) {
             (true, true) => {
+                // Everything from one exponential: logistic(-|z|) = e / (1 + e), tanh(|z| / 2) = (1 - e) / (1 + e).
                 let width = self.upper - self.lower;
-                let nearer = width * logistic(-z.abs());
+                let e = (-z.abs()).exp();
+                let share = 1.0 / (1.0 + e);
+                let nearer = width * e * share;
                 let x = if z < 0.0 { self.lower + nearer } else { self.upper - nearer };
-                let log_jacobian = width.ln() - z.abs() - 2.0 * (-z.abs()).exp().ln_1p();
-                (x, nearer * logistic(z.abs()), log_jacobian, -(0.5 * z).tanh())
+                let log_jacobian = width.ln() - z.abs() - 2.0 * e.ln_1p();
+                (x, nearer * share, log_jacobian, ((e - 1.0) * share).copysign(-z))
             }
             (true, false) => (self.lower + z.exp(), z.exp(), z, 1.0),
             (false, true) => (self.upper - (-z).exp(), (-z).exp(), -z, -1.0),

@@ -438,3 +438,37 @@ fn units_of_an_unknown_do_not_matter() {
         }
     }
 }
+
+/// Measurements far from what the prior of sigma_I expects: the sd is found where they put it, not where the prior ends.
+#[test]
+fn sd_beyond_its_prior() {
+    let y: Vec<f64> = (0..12).map(|i| if i % 2 == 0 { 3.0 } else { -3.0 }).collect();
+    let (n, r) = (y.len() as f64, y.iter().map(|v| v * v).sum::<f64>());
+    for text in ["half-normal(0.1)", "exponential(50)", "log-normal(-3, 0.2)"] {
+        let prior = small::marginal(text);
+        // A constant surrogate at zero leaves sigma alone: p(sigma | y) by the trapezoidal rule in log sigma, which converges
+        // beyond any order for a density that vanishes at both ends.
+        let log_density = |u: f64| prior.log_density(u.exp()) + (1.0 - n) * u - 0.5 * r * (-2.0 * u).exp();
+        let nodes: Vec<f64> = (-4000..4000).map(|i| f64::from(i) * 2e-3).collect();
+        let top = nodes.iter().map(|&u| log_density(u)).fold(f64::NEG_INFINITY, f64::max);
+        let moment = |power: i32| -> f64 {
+            nodes.iter().map(|&u| (log_density(u) - top).exp() * u.exp().powi(power)).sum::<f64>()
+        };
+        let mean = moment(1) / moment(0);
+        let sd = (moment(2) / moment(0) - mean * mean).sqrt();
+        let constant = Small::new(small::polynomial(0, 1), &Matrix::zeros(1, 1), &[0.1], 1)
+            .measure(y.clone(), Matrix::zeros(y.len(), 0))
+            .noise(Family::Normal, Sd::Prior(prior));
+        for answer in by_grid(&constant, false) {
+            let sigma = &answer.unknowns[1];
+            let bound = sigma.quadrature_error.unwrap().max(1e-3);
+            assert!((sigma.mean - mean).abs() <= bound * sd, "{text}: {} {mean}", sigma.mean);
+            assert!((sigma.sd - sd).abs() <= bound * sd, "{text}: {} {sd}", sigma.sd);
+            assert!(
+                answer.warnings.iter().any(|w| w.contains("contradict the prior of sigma_i")),
+                "{:?}",
+                answer.warnings
+            );
+        }
+    }
+}

@@ -28,14 +28,14 @@ fn worst(case: &Case, label: &str, answer: &IPosterior) -> (f64, String) {
     worst
 }
 
-/// Sequential Monte Carlo with these methods and seeds, both settings of theta.
-fn smc(name: &str, methods: &[Method], seeds: std::ops::RangeInclusive<u64>) {
+/// Sequential Monte Carlo with all methods in five seeds, both settings of theta.
+fn smc(name: &str) {
     let Some(case) = Case::load(name) else { return };
     let posterior = case.posterior(true, &TrainSpec::default());
     for label in [THETA_C, THETA_C_SIGMA_A] {
-        let spec = InferSpec { engine: Engine::Smc, methods: methods.to_vec(), ..common::settings(label) };
+        let spec = InferSpec { engine: Engine::Smc, ..common::settings(label) };
         let prepared = case.prepared(&posterior, &spec, true);
-        for seed in seeds.clone() {
+        for seed in 1..=5 {
             for answer in common::infer(&prepared, &spec, seed) {
                 let (z, place) = worst(&case, label, &answer);
                 assert!(z < 4.0, "{name} {label} seed {seed} {}: {z:.2} standard errors: {place}", answer.method);
@@ -46,30 +46,22 @@ fn smc(name: &str, methods: &[Method], seeds: std::ops::RangeInclusive<u64>) {
 
 #[test]
 fn smc_pce_clusters() {
-    smc("pce_clusters", &Method::ALL, 1..=5);
+    smc("pce_clusters");
 }
 
 #[test]
 fn smc_logistic() {
-    smc("logistic", &POOLED, 1..=5);
+    smc("logistic");
 }
 
 #[test]
 fn smc_pce() {
-    smc("pce", &POOLED, 1..=5);
+    smc("pce");
 }
 
 #[test]
 fn smc_sir() {
-    smc("sir", &POOLED, 1..=5);
-}
-
-#[test]
-#[ignore = "minutes: a thousand fits for each of five seeds"]
-fn smc_e_post() {
-    for name in ["logistic", "pce", "sir"] {
-        smc(name, &[Method::EPost], 1..=5);
-    }
+    smc("sir");
 }
 
 /// Posteriors of one mode even for chains that start anywhere in the prior, where NUTS must answer without a warning. The

@@ -124,6 +124,6 @@ impl Conditioned {
     pub(crate) fn pull(&self, c: usize, bar: &[f64], features: &mut Features, by_omega: &mut [f64]) {
         features.bar.reshape(1, self.basis.len());
         kernels::dot_rows(self.classes[c].data(), bar, features.bar.row_mut(0));
-        self.basis.pull_row(features.x.row(0), features.bar.row(0), by_omega, &mut features.table);
+        self.basis.pull_tabulated(features.bar.row(0), by_omega, &features.table);
     }
 }

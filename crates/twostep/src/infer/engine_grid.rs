@@ -5,11 +5,17 @@ use super::propagation::Method;
 use super::summary::{QuantitySummary, derived_from_grid, from_grid};
 use super::{Diagnostics, IPosterior, InferSpec, Prepared, agreement, favoured};
 use crate::error::Result;
-use crate::mcmc::quadrature::{self, Grid, Settings};
+use crate::mcmc::quadrature::{self, Grid, Refined, Settings};
 use crate::monitor::Monitor;
 use crate::special::log_sum_exp;
 use crate::stream::Stream;
+use crate::train::PROBABILITIES;
 use rayon::prelude::*;
+
+/// Stated error that the grid aims at, in sds.
+const AIM: f64 = 1e-3;
+/// Least tolerance that is tried for it.
+const STRICTEST: f64 = 1e-4;
 
 pub(super) fn infer(
     prepared: &Prepared,
@@ -17,89 +23,98 @@ pub(super) fn infer(
     stream: Stream,
     monitor: &dyn Monitor,
 ) -> Result<Vec<IPosterior>> {
-    let proceed = || monitor.proceed();
-    let settings = Settings::default();
-    let alpha = prepared.log_alpha();
-    let mixtures: Vec<Method> =
-        spec.methods.iter().copied().filter(|m| matches!(m, Method::ELik | Method::EPost)).collect();
-    let mut out: Vec<(Method, IPosterior)> = Vec::new();
-    if !mixtures.is_empty() {
-        let components = Integrated::new(&prepared.likelihoods, &prepared.prior, alpha, None);
-        let refined = quadrature::refine(&components, &settings, &proceed)?;
-        let weights: Vec<Vec<f64>> = mixtures
-            .iter()
-            .map(|m| {
-                m.propagation(spec.point).mix(alpha, &refined.log_evidence).expect("E-Lik and E-Post are mixtures")
-            })
-            .collect();
-        let offsets: Vec<Vec<f64>> = weights
-            .iter()
-            .map(|log_weights| {
-                let pairs = log_weights.iter().zip(&refined.log_evidence);
-                pairs.map(|(w, z)| if z.is_finite() { w - z } else { f64::NEG_INFINITY }).collect()
-            })
-            .collect();
-        let grids = refined.mixtures(&weights);
-        let sigma_grids = components.sigma_grids(&grids, &offsets);
-        for (m, (&method, grid)) in mixtures.iter().zip(&grids).enumerate() {
-            let log_weights = &weights[m];
-            let stream = stream.named(method.name()).named("draws");
-            let joint: Vec<(Vec<f64>, usize)> = (0..spec.draws)
-                .into_par_iter()
-                .map_init(Work::default, |work, i| {
-                    let mut rng = stream.at(i as u64).rng();
-                    let mut x = grid.draw(&mut rng);
-                    let (s, sigmas) = components.draw(&x, &offsets[m], work, &mut rng);
-                    x.extend(sigmas);
-                    (x, s)
-                })
-                .collect();
-            let (draws, t_draws): (Vec<_>, Vec<_>) = joint.into_iter().unzip();
-            let sigmas: Vec<&Grid> = sigma_grids.iter().map(|of_sigma| &of_sigma[m]).collect();
-            let mut diagnostics = Diagnostics { evaluations: refined.evaluations, ..Diagnostics::default() };
-            if method == Method::ELik {
-                let share = agreement(log_weights, alpha);
-                let joint: Vec<f64> = alpha.iter().zip(&refined.log_evidence).map(|(a, z)| a + z).collect();
-                diagnostics.log_evidence = Some(log_sum_exp(&joint));
-                diagnostics.evidence_agreement = Some(share);
-                diagnostics.effective_t_draws = Some(share * alpha.len() as f64);
-            }
-            let posterior =
-                posterior(prepared, method, grid, &sigmas, diagnostics, refined.converged, draws, Some(t_draws));
-            out.push((method, posterior));
+    // E-Post and E-Lik mix the same posteriors, one per T-draw; the others have a density of their own.
+    let (mixtures, own): (Vec<Method>, Vec<Method>) =
+        spec.methods.iter().partition(|m| matches!(m, Method::ELik | Method::EPost));
+    let groups = std::iter::once(mixtures).chain(own.into_iter().map(|m| vec![m])).filter(|g| !g.is_empty());
+    let mut out: Vec<IPosterior> = Vec::new();
+    for group in groups {
+        for posterior in infer_group(prepared, spec, &group, stream, monitor)? {
+            out.push(posterior);
             monitor.progress("infer", out.len(), spec.methods.len());
         }
     }
-    for &method in spec.methods.iter().filter(|m| !mixtures.contains(m)) {
-        let propagation = method.propagation(spec.point);
-        let (likelihoods, log_alpha) = prepared.reduced(method, &*propagation);
-        let components = Integrated::new(&likelihoods, &prepared.prior, &log_alpha, Some(&*propagation));
-        let refined = quadrature::refine(&components, &settings, &proceed)?;
-        let grid = refined.mixtures(&[vec![0.0]]).pop().expect("one mixture was asked for");
+    out.sort_by_key(|p| spec.methods.iter().position(|m| m.name() == p.method));
+    Ok(out)
+}
+
+/// Methods that share one grid: those that mix the posteriors of all T-draws, or a single other one.
+fn infer_group(
+    prepared: &Prepared,
+    spec: &InferSpec,
+    group: &[Method],
+    stream: Stream,
+    monitor: &dyn Monitor,
+) -> Result<Vec<IPosterior>> {
+    let propagations: Vec<_> = group.iter().map(|m| m.propagation(spec.point)).collect();
+    let (likelihoods, log_alpha) = prepared.reduced(group[0], &*propagations[0]);
+    let mixed = matches!(group[0], Method::ELik | Method::EPost);
+    let pooled = (!mixed).then_some(&*propagations[0]);
+    let components = Integrated::new(&likelihoods, &prepared.prior, &log_alpha, pooled);
+    let alpha = if mixed { log_alpha.clone() } else { vec![0.0] };
+    let mix = |log_evidence: &[f64]| -> Vec<Vec<f64>> {
+        let weights = propagations.iter().map(|p| p.mix(&alpha, log_evidence));
+        weights.map(|w| if mixed { w.expect("E-Lik and E-Post are mixtures") } else { vec![0.0] }).collect()
+    };
+    let (refined, weights, grids) = resolve(&components, &mix, &|| monitor.proceed())?;
+    let offsets: Vec<Vec<f64>> = weights
+        .iter()
+        .map(|log_weights| {
+            let pairs = log_weights.iter().zip(&refined.log_evidence);
+            pairs.map(|(w, z)| if z.is_finite() { w - z } else { f64::NEG_INFINITY }).collect()
+        })
+        .collect();
+    let sigma_grids = components.sigma_grids(&grids, &offsets);
+    let answers = group.iter().enumerate().map(|(m, &method)| {
         let stream = stream.named(method.name()).named("draws");
-        let draws: Vec<Vec<f64>> = (0..spec.draws)
+        let joint: Vec<(Vec<f64>, usize)> = (0..spec.draws)
             .into_par_iter()
             .map_init(Work::default, |work, i| {
                 let mut rng = stream.at(i as u64).rng();
-                let mut x = grid.draw(&mut rng);
-                let (_, sigmas) = components.draw(&x, &[0.0], work, &mut rng);
+                let mut x = grids[m].draw(&mut rng);
+                let (s, sigmas) = components.draw(&x, &offsets[m], work, &mut rng);
                 x.extend(sigmas);
-                x
+                (x, s)
             })
             .collect();
-        let sigma_grids = components.sigma_grids(std::slice::from_ref(&grid), &[vec![-refined.log_evidence[0]]]);
-        let sigmas: Vec<&Grid> = sigma_grids.iter().map(|of_sigma| &of_sigma[0]).collect();
-        let diagnostics = Diagnostics {
-            log_evidence: Some(refined.log_evidence[0]),
-            evaluations: refined.evaluations,
-            ..Diagnostics::default()
-        };
-        out.push((method, posterior(prepared, method, &grid, &sigmas, diagnostics, refined.converged, draws, None)));
-        monitor.progress("infer", out.len(), spec.methods.len());
+        let (draws, t_draws): (Vec<_>, Vec<_>) = joint.into_iter().unzip();
+        let sigmas: Vec<&Grid> = sigma_grids.iter().map(|of_sigma| &of_sigma[m]).collect();
+        let mut diagnostics = Diagnostics { evaluations: refined.evaluations, ..Diagnostics::default() };
+        if method != Method::EPost {
+            let joint: Vec<f64> = alpha.iter().zip(&refined.log_evidence).map(|(a, z)| a + z).collect();
+            diagnostics.log_evidence = Some(log_sum_exp(&joint));
+        }
+        if method == Method::ELik {
+            let share = agreement(&weights[m], &alpha);
+            diagnostics.evidence_agreement = Some(share);
+            diagnostics.effective_t_draws = Some(share * alpha.len() as f64);
+        }
+        let t_draws = mixed.then_some(t_draws);
+        posterior(prepared, method, &grids[m], &sigmas, diagnostics, refined.converged, draws, t_draws)
+    });
+    Ok(answers.collect())
+}
+
+/// The refined cells, and the weights and density of every mixture, with the tolerance lowered until the stated error of each
+/// is small: where few of many components carry a mixture, errors do not average out.
+#[allow(clippy::type_complexity, reason = "three parts of one result, used once")]
+fn resolve<'a>(
+    components: &'a Integrated<'a>,
+    mix: &dyn Fn(&[f64]) -> Vec<Vec<f64>>,
+    proceed: &(dyn Fn() -> bool + Sync),
+) -> Result<(Refined<'a, Integrated<'a>>, Vec<Vec<f64>>, Vec<Grid>)> {
+    let mut settings = Settings::default();
+    let mut refined = quadrature::refine(components, &settings, proceed)?;
+    loop {
+        let weights = mix(&refined.log_evidence);
+        let grids = refined.mixtures(&weights);
+        let error = grids.iter().flat_map(|g| (0..g.dim()).map(|d| g.error(d, &PROBABILITIES))).fold(0.0, f64::max);
+        if error <= AIM || !refined.converged || settings.tolerance <= STRICTEST {
+            return Ok((refined, weights, grids));
+        }
+        settings.tolerance *= 0.1;
+        refined = refined.further(&settings, proceed)?;
     }
-    let order = |m: Method| spec.methods.iter().position(|&n| n == m);
-    out.sort_by_key(|(m, _)| order(*m));
-    Ok(out.into_iter().map(|(_, p)| p).collect())
 }
 
 fn posterior(
@@ -126,11 +141,8 @@ fn posterior(
     // One digit, rounded up: the statement must hold.
     let bound = 10f64.powf(error.max(1e-6).log10().ceil());
     let mut trust = format!("grid, error < {bound} sd");
-    match (method, diagnostics.evidence_agreement) {
-        (Method::ELik, Some(share)) => trust += &favoured(share),
-        (Method::Point, _) => trust += "; ignores the surrogate's uncertainty",
-        (Method::ELogLik, _) => trust += "; grows surer as the surrogate grows worse",
-        _ => {}
+    if let Some(share) = diagnostics.evidence_agreement {
+        trust += &favoured(share);
     }
     let mut warnings = Vec::new();
     if error > 0.01 || !converged {

@@ -1,10 +1,12 @@
-//! I-posteriors by tempered sequential Monte Carlo: pooled densities in many independent runs, E-Post in two per T-draw.
+//! I-posteriors by tempered sequential Monte Carlo: every method as one pooled density in many independent runs, E-Post after
+//! a pilot that makes all of its components count alike.
 
 use super::propagation::Method;
 use super::summary::{Replicated, Unit};
 use super::target::Target;
-use super::{Diagnostics, IPosterior, InferSpec, Prepared, agreement, favoured, per_draw};
+use super::{Diagnostics, IPosterior, InferSpec, Likelihoods, Prepared, Propagation, agreement, favoured, per_draw};
 use crate::error::{Error, Result};
+use crate::kernels;
 use crate::mcmc::{diagnostics, smc};
 use crate::monitor::Monitor;
 use crate::special::log_sum_exp;
@@ -12,8 +14,11 @@ use crate::stream::Stream;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Runs per T-draw of E-Post: enough that one of them finds a narrow mode, and its evidence makes it count.
-const RUNS_PER_FIT: usize = 4;
+/// Particles of the pilot that E-Post makes for each T-draw. Its evidences only balance the components, so a factor of two
+/// does not matter.
+const PILOT: usize = 64;
+/// Effective particles below which a component's own posterior is not known.
+const FEW: f64 = 10.0;
 
 pub(super) fn infer(
     prepared: &Prepared,
@@ -32,6 +37,13 @@ pub(super) fn infer(
         .collect()
 }
 
+/// A pooled density `p(omega) pool(log_alpha, l(omega))`.
+struct Pooled<'a> {
+    likelihoods: &'a Likelihoods,
+    propagation: &'a dyn Propagation,
+    log_alpha: &'a [f64],
+}
+
 fn one(
     prepared: &Prepared,
     spec: &InferSpec,
@@ -41,89 +53,97 @@ fn one(
 ) -> Result<IPosterior> {
     let propagation = method.propagation(spec.point);
     let (likelihoods, log_alpha) = prepared.reduced(method, &*propagation);
-    let settings = smc::Settings { particles: spec.smc.particles, ..smc::Settings::default() };
-    let single = [0.0];
-    let fits: Vec<(f64, usize)> = if per_draw(&*propagation) {
-        log_alpha.iter().map(|a| a.exp()).zip(0..).filter(|f| f.0 > 0.0).collect()
-    } else {
-        vec![(1.0, 0)]
-    };
-    let runs = if per_draw(&*propagation) { RUNS_PER_FIT } else { spec.smc.runs };
+    let (runs, particles) = (spec.smc.runs, spec.smc.particles(likelihoods.n_draws()));
+    let mixed = per_draw(&*propagation);
+    let n_jobs = runs + if mixed { log_alpha.len() } else { 0 };
     let finished = AtomicUsize::new(0);
-    let populations: Vec<smc::Population> = (0..fits.len() * runs)
+    let sample = |pooled: &Pooled<'_>, particles: usize, stream: Stream| -> Result<smc::Population> {
+        if !monitor.proceed() {
+            return Err(Error::Interrupted);
+        }
+        let mut target = Target::new(pooled.likelihoods, &prepared.prior, pooled.propagation, pooled.log_alpha);
+        let population = smc::sample(&mut target, &smc::Settings { particles, ..smc::Settings::default() }, stream)?;
+        monitor.progress(method.name(), finished.fetch_add(1, Ordering::Relaxed) + 1, n_jobs);
+        Ok(population)
+    };
+    // `sum_s alpha_s p(y | omega, theta_s) / Z_s` is E-Post where Z_s are the evidences; any other positive numbers make a
+    // density whose particles can be weighted to E-Post, well if they are near.
+    let mut evaluations = 0;
+    let offsets: Vec<f64> = if mixed {
+        let pilots: Vec<smc::Population> = (0..log_alpha.len())
+            .into_par_iter()
+            .map(|s| {
+                let own = likelihoods.select(&[s]);
+                let pooled = Pooled { likelihoods: &own, propagation: &*propagation, log_alpha: &[0.0] };
+                sample(&pooled, PILOT, stream.named("pilot").at(s as u64))
+            })
+            .collect::<Result<_>>()?;
+        evaluations += pilots.iter().map(|p| p.gradients).sum::<usize>();
+        log_alpha.iter().zip(&pilots).map(|(a, p)| a - p.log_evidence).collect()
+    } else {
+        log_alpha.clone()
+    };
+    let pooled = Pooled { likelihoods: &likelihoods, propagation: &*propagation, log_alpha: &offsets };
+    let populations: Vec<smc::Population> = (0..runs)
         .into_par_iter()
-        .map(|job| {
-            if !monitor.proceed() {
-                return Err(Error::Interrupted);
-            }
-            let (fit, run) = (job / runs, job % runs);
-            let stream = stream.at(fits[fit].1 as u64).at(run as u64);
-            let population = if per_draw(&*propagation) {
-                let own = likelihoods.select(&[fits[fit].1]);
-                smc::sample(&mut Target::new(&own, &prepared.prior, &*propagation, &single), &settings, stream)?
-            } else {
-                smc::sample(
-                    &mut Target::new(&likelihoods, &prepared.prior, &*propagation, &log_alpha),
-                    &settings,
-                    stream,
-                )?
-            };
-            let done = finished.fetch_add(1, Ordering::Relaxed) + 1;
-            monitor.progress(method.name(), done, fits.len() * runs);
-            Ok(population)
-        })
+        .map(|run| sample(&pooled, particles, stream.at(run as u64)))
         .collect::<Result<_>>()?;
+    evaluations += populations.iter().map(|p| p.gradients).sum::<usize>();
     let natural =
         |z: &[f64]| -> Vec<f64> { prepared.prior.marginals().iter().zip(z).map(|(m, &z)| m.from_real(z).x).collect() };
-    let replicated = Replicated {
-        units: fits
-            .iter()
-            .enumerate()
-            .map(|(fit, (weight, _))| {
-                let own = &populations[fit * runs..(fit + 1) * runs];
-                let total = log_sum_exp(&own.iter().map(|p| p.log_evidence).collect::<Vec<_>>());
-                let replicates =
-                    own.iter().map(|p| ((p.log_evidence - total).exp(), p.draws.iter().map(|z| natural(z)).collect()));
-                Unit { weight: *weight, replicates: replicates.collect() }
-            })
-            .collect(),
-    };
-    let mut unknowns: Vec<_> = prepared.quantities().iter().map(|(name, f)| replicated.summary(name, &**f)).collect();
-    let mut info = Diagnostics { evaluations: populations.iter().map(|p| p.gradients).sum(), ..Diagnostics::default() };
+    let total = log_sum_exp(&populations.iter().map(|p| p.log_evidence).collect::<Vec<_>>());
+    let mut replicates: Vec<(f64, Vec<Vec<f64>>)> = populations
+        .iter()
+        .map(|p| ((p.log_evidence - total).exp(), p.draws.iter().map(|z| natural(z)).collect()))
+        .collect();
+    let mut info = Diagnostics { evaluations, ..Diagnostics::default() };
     let mut warnings = Vec::new();
-    let (draws, units) = replicated.thin(spec.draws, stream.named("thin"));
-    let mut t_draws = None;
-    let trust;
-    if per_draw(&*propagation) {
-        t_draws = Some(units.iter().map(|&u| fits[u].1).collect());
-        let effective = unknowns.iter().filter_map(|u| u.ess_bulk).fold(f64::INFINITY, f64::min);
-        trust = format!("smc, {} fits of {runs} runs; {effective:.0} effective draws", fits.len());
-    } else {
-        let evidences: Vec<f64> = populations.iter().map(|p| p.log_evidence).collect();
-        info.log_evidence = Some(log_sum_exp(&evidences) - (runs as f64).ln());
-        for ((_, f), unknown) in prepared.quantities().iter().zip(&mut unknowns) {
-            unknown.r_hat = Some(diagnostics::r_hat(&replicated.chains(0, &**f)));
+    // What makes a T-draw count by its alpha among the particles.
+    let mut corrected = offsets.clone();
+    if mixed {
+        let responsibilities = Responsibilities::new(prepared, &offsets, &replicates);
+        for (offset, (alpha, mean)) in corrected.iter_mut().zip(log_alpha.iter().zip(&responsibilities.mean)) {
+            *offset += alpha - mean.ln();
         }
-        let worst = unknowns.iter().filter_map(|u| u.r_hat).fold(1.0, f64::max);
-        info.max_r_hat = Some(worst);
-        let effective = unknowns.iter().filter_map(|u| u.ess_bulk).fold(f64::INFINITY, f64::min);
-        let mut line = format!("smc, {runs} runs, R-hat {worst:.2}; {effective:.0} effective draws");
-        if method == Method::ELik && log_alpha.len() > 1 {
-            let share = evidence_agreement(prepared, &draws, &log_alpha);
-            info.evidence_agreement = Some(share);
-            info.effective_t_draws = Some(share * log_alpha.len() as f64);
-            line += &favoured(share);
-            t_draws = Some(prepared.assign(&draws, &log_alpha, stream.named("t-draws")));
-        }
-        // Independent runs that disagree have not seen the same modes with the same weight.
-        if worst > 1.05 {
+        let few = responsibilities.effective.iter().filter(|e| **e < FEW).count();
+        info.bad_fits = Some([few, log_alpha.len()]);
+        if 20 * few > log_alpha.len() {
             warnings.push(format!(
-                "{}: the SMC runs disagree (R-hat {worst:.2}): the posterior has parts that some runs missed; raise \
-                 infer.smc.particles",
-                method.name()
+                "{}: {few} of {} fits rest on fewer than {FEW} effective particles; raise infer.smc.particles or use \
+                 clusters",
+                method.name(),
+                log_alpha.len()
             ));
         }
-        trust = line;
+        replicates = responsibilities.reweight(&log_alpha, replicates, stream.named("resample"));
+    } else {
+        info.log_evidence = Some(total - (runs as f64).ln());
+    }
+    let replicated = Replicated { units: vec![Unit { weight: 1.0, replicates }] };
+    let mut unknowns: Vec<_> = prepared.quantities().iter().map(|(name, f)| replicated.summary(name, &**f)).collect();
+    let (draws, _) = replicated.thin(spec.draws, stream.named("thin"));
+    for ((_, f), unknown) in prepared.quantities().iter().zip(&mut unknowns) {
+        unknown.r_hat = Some(diagnostics::r_hat(&replicated.chains(0, &**f)));
+    }
+    let worst = unknowns.iter().filter_map(|u| u.r_hat).fold(1.0, f64::max);
+    info.max_r_hat = Some(worst);
+    let effective = unknowns.iter().filter_map(|u| u.ess_bulk).fold(f64::INFINITY, f64::min);
+    let mut trust = format!("smc, {runs} runs, R-hat {worst:.2}; {effective:.0} effective draws");
+    if method == Method::ELik && log_alpha.len() > 1 {
+        let share = evidence_agreement(prepared, &draws, &log_alpha);
+        info.evidence_agreement = Some(share);
+        info.effective_t_draws = Some(share * log_alpha.len() as f64);
+        trust += &favoured(share);
+    }
+    let t_draws =
+        (mixed || method == Method::ELik).then(|| prepared.assign(&draws, &corrected, stream.named("t-draws")));
+    // Independent runs that disagree have not seen the same modes with the same weight.
+    if worst > 1.05 {
+        warnings.push(format!(
+            "{}: the SMC runs disagree (R-hat {worst:.2}): the posterior has parts that some runs missed; raise \
+             infer.smc.particles",
+            method.name()
+        ));
     }
     Ok(IPosterior {
         method: method.name().into(),
@@ -135,6 +155,86 @@ fn one(
         draws,
         t_draws,
     })
+}
+
+/// How much each T-draw accounts for the particles of a pooled density, `r_s(x) ∝ exp(offset_s + l_s(x))`.
+struct Responsibilities<'a> {
+    prepared: &'a Prepared,
+    offsets: &'a [f64],
+    /// `R_s`: mean of `r_s` over the particles.
+    mean: Vec<f64>,
+    /// Effective number of particles of each T-draw's own posterior, whose weights are `r_s(x)`.
+    effective: Vec<f64>,
+}
+
+impl<'a> Responsibilities<'a> {
+    fn new(prepared: &'a Prepared, offsets: &'a [f64], replicates: &[(f64, Vec<Vec<f64>>)]) -> Self {
+        let n = offsets.len();
+        let mut out = Self { prepared, offsets, mean: vec![0.0; n], effective: vec![0.0; n] };
+        // Runs in parallel, each summed in order: the sums do not depend on the number of threads.
+        let sums: Vec<(Vec<f64>, Vec<f64>)> = replicates
+            .par_iter()
+            .map(|(share, draws)| {
+                let (mut sum, mut squares) = (vec![0.0; n], vec![0.0; n]);
+                let weight = share / draws.len() as f64;
+                out.for_each(draws, |_, r| {
+                    for ((sum, square), r) in sum.iter_mut().zip(&mut squares).zip(r) {
+                        *sum += weight * r;
+                        *square += (weight * r).powi(2);
+                    }
+                });
+                (sum, squares)
+            })
+            .collect();
+        for (sum, squares) in sums {
+            out.mean.iter_mut().zip(sum).for_each(|(m, s)| *m += s);
+            out.effective.iter_mut().zip(squares).for_each(|(e, s)| *e += s);
+        }
+        for (effective, mean) in out.effective.iter_mut().zip(&out.mean) {
+            *effective = if *effective > 0.0 { mean * mean / *effective } else { 0.0 };
+        }
+        out
+    }
+
+    /// Calls `f(k, r)` with the responsibilities at every draw.
+    fn for_each(&self, draws: &[Vec<f64>], mut f: impl FnMut(usize, &[f64])) {
+        let n = self.prepared.likelihoods.n_unknowns();
+        let (mut workspace, mut l) = (super::Workspace::default(), vec![0.0; self.offsets.len()]);
+        for (k, x) in draws.iter().enumerate() {
+            self.prepared.likelihoods.set_unknowns(&x[..n], &mut workspace);
+            self.prepared.likelihoods.log_likelihoods(&x[n..], &workspace, &mut l);
+            kernels::log_mean_exp_weights(self.offsets, &mut l);
+            f(k, &l);
+        }
+    }
+
+    /// The runs weighted to `sum_s alpha_s p_s`: a particle counts `sum_s alpha_s r_s / R_s`. Each run is resampled to equal
+    /// weights and its share is what its particles count together.
+    fn reweight(
+        &self,
+        log_alpha: &[f64],
+        replicates: Vec<(f64, Vec<Vec<f64>>)>,
+        stream: Stream,
+    ) -> Vec<(f64, Vec<Vec<f64>>)> {
+        let ratios: Vec<f64> =
+            log_alpha.iter().zip(&self.mean).map(|(a, m)| if *m > 0.0 { a.exp() / m } else { 0.0 }).collect();
+        let mut out: Vec<(f64, Vec<Vec<f64>>)> = replicates
+            .into_par_iter()
+            .enumerate()
+            .map(|(run, (share, draws))| {
+                let mut weights = vec![0.0; draws.len()];
+                self.for_each(&draws, |k, r| weights[k] = kernels::dot(r, &ratios));
+                let total: f64 = weights.iter().sum();
+                weights.iter_mut().for_each(|w| *w /= total);
+                let mut rng = stream.at(run as u64).rng();
+                let picked = smc::systematic(&weights, &mut rng).map(|k| draws[k].clone()).collect();
+                (share * total / draws.len() as f64, picked)
+            })
+            .collect();
+        let total: f64 = out.iter().map(|(share, _)| share).sum();
+        out.iter_mut().for_each(|(share, _)| *share /= total);
+        out
+    }
 }
 
 /// The agreement measure from the E-Lik posterior mean of the responsibilities, which needs no evidences.

@@ -23,6 +23,11 @@ const NEGLIGIBLE: f64 = 1e-5;
 /// Sds tried when the range of one is looked for.
 const SCAN: usize = 120;
 
+/// Logarithm of scanned sd number `k` of a range.
+fn scanned((low, high): (f64, f64), k: usize) -> f64 {
+    low + (high - low) * (k as f64 + 0.5) / SCAN as f64
+}
+
 /// Composite Gauss-Legendre rule for one output's unknown sd, in its logarithm.
 #[derive(Clone, Debug)]
 struct SigmaRule {
@@ -163,8 +168,20 @@ pub(super) struct Integrated<'a> {
     rules: Vec<SigmaRule>,
 }
 
-/// The unknowns that fit best, for each of a sample of draws.
-type BestPoints = Vec<(usize, Vec<f64>)>;
+/// One draw by itself, at the unknowns that fit it best.
+struct Best {
+    likelihoods: Likelihoods,
+    workspace: Workspace,
+}
+
+impl Best {
+    /// `log p(y | sigma) + log p(sigma) + log sigma` of an output: the log density of log sigma there.
+    fn log_density(&self, output: usize, log_sigma: f64, prior: &Marginal) -> f64 {
+        let (sigma, mut l) = (log_sigma.exp(), [0.0]);
+        self.likelihoods.output_log_likelihoods(output, sigma, &self.workspace, &mut l);
+        l[0] + prior.log_density(sigma) + log_sigma
+    }
+}
 
 /// Buffers of one thread.
 #[derive(Default)]
@@ -192,63 +209,39 @@ impl<'a> Integrated<'a> {
             .map(|m| Axis::new(m.support(), m.median(), 0.5 * (m.quantile(0.84) - m.quantile(0.16))))
             .collect();
         let mut out = Self { likelihoods, prior, log_alpha, pooled, axes, rules: Vec::new() };
-        out.rules = (0..likelihoods.n_sigmas()).map(|j| out.rule(j)).collect();
+        let best = if likelihoods.n_sigmas() > 0 { out.best() } else { Vec::new() };
+        out.rules = (0..likelihoods.n_sigmas()).map(|j| out.rule(j, &best)).collect();
         out
     }
 
     /// The rule for sigma number `j`: its range is where the likelihood at the best unknowns is not nothing, which holds for
     /// worse unknowns all the more; its panels are as wide as 1.6 sds of `log sigma` at their place.
-    fn rule(&self, j: usize) -> SigmaRule {
+    fn rule(&self, j: usize, best: &[Best]) -> SigmaRule {
         let prior = &self.prior.marginals()[self.likelihoods.n_unknowns() + j];
         let (lower, upper) = prior.support();
-        let low = lower.max(prior.quantile(1e-9)).max(f64::MIN_POSITIVE).ln();
-        let high = upper.min(prior.quantile(1.0 - 1e-12)).ln();
+        let (least, most) = (lower.max(f64::MIN_POSITIVE).ln(), upper.min(f64::MAX.sqrt()).ln());
+        let mut low = prior.quantile(1e-9).ln().max(least);
+        let mut high = prior.quantile(1.0 - 1e-12).ln().min(most);
         let output = self.likelihoods.output_of_sigma(j);
-        let at = |k: usize| low + (high - low) * (k as f64 + 0.5) / SCAN as f64;
-        let (points, best_points) = self.points();
-        let n_draws = self.likelihoods.n_draws();
-        // For every scanned sd the best of each draw over the points; blocks keep the order of the maxima irrelevant.
-        let best: Vec<Vec<f64>> = points
-            .par_chunks(16)
-            .map(|block| {
-                let mut work = Work::default();
-                let (mut best, mut l) = (vec![f64::NEG_INFINITY; SCAN * n_draws], vec![0.0; n_draws]);
-                for omega in block {
-                    self.likelihoods.set_unknowns(omega, &mut work.workspace);
-                    for k in 0..SCAN {
-                        self.likelihoods.output_log_likelihoods(output, at(k).exp(), &work.workspace, &mut l);
-                        for (best, l) in best[k * n_draws..(k + 1) * n_draws].iter_mut().zip(&l) {
-                            *best = best.max(*l);
-                        }
-                    }
-                }
-                best
-            })
-            .collect();
-        let profile: Vec<f64> =
-            (0..SCAN * n_draws).map(|i| best.iter().fold(f64::NEG_INFINITY, |m, block| m.max(block[i]))).collect();
-        let weight: Vec<f64> = (0..SCAN).map(|k| prior.log_density(at(k).exp()) + at(k)).collect();
-        let (mut first, mut last) = (SCAN, 0);
-        // In the tails of the unknowns the density falls by so much over the whole range of sds, at least.
-        let mut slopes = [2.0 * NOTHING; 2];
-        for s in 0..n_draws {
-            let value = |k: usize| profile[k * n_draws + s] + weight[k];
-            let top = (0..SCAN).map(value).fold(f64::NEG_INFINITY, f64::max);
-            for k in (0..SCAN).filter(|&k| value(k) > top - NOTHING) {
-                (first, last) = (first.min(k), last.max(k));
+        // Data that contradict the prior put the sd beyond its quantiles: widened until the ends are nothing.
+        let (first, last, slopes) = loop {
+            let found = self.scan(output, (low, high), prior, best);
+            let width = high - low;
+            let (below, above) = (found.0 == 0 && low > least, found.1 == SCAN - 1 && high < most);
+            if !below && !above {
+                break found;
             }
-            for (slope, [outer, inner]) in slopes.iter_mut().zip([[0, 1], [SCAN - 1, SCAN - 2]]) {
-                let rise = (value(outer) - value(inner)) * SCAN as f64 / (high - low);
-                *slope = slope.max(if rise.is_finite() { rise } else { 0.0 });
-            }
-        }
+            low = if below { (low - width).max(least) } else { low };
+            high = if above { (high + width).min(most) } else { high };
+        };
+        let at = |k: usize| scanned((low, high), k);
         // The points are not the very best ones: unknowns that fit better favour smaller sds, by at most the factor two
         // allowed here on top of the 40 log units.
         let step = (high - low) / SCAN as f64;
         let from = if first >= SCAN { low } else { (at(first) - step - std::f64::consts::LN_2).max(low) };
         let to = if first >= SCAN { high } else { (at(last) + step).min(high) };
         let pile_up = [(from == low).then_some(slopes[0]), (to == high).then_some(slopes[1])];
-        let curvature = self.curvature(output, (from, to), &best_points);
+        let curvature = self.curvature(output, (from, to), prior, best);
         let width = |u: f64, v: f64| {
             let index = |u: f64| ((u - from) / (to - from) * curvature.len() as f64) as usize;
             let last = index(v).min(curvature.len() - 1);
@@ -263,6 +256,32 @@ impl<'a> Integrated<'a> {
             rule.linear = self.linear(output, &rule);
         }
         rule
+    }
+
+    /// First and last of the scanned sds at which some draw's density is not nothing, and the steepest slope of any draw's
+    /// density towards either end (per unit of log sigma).
+    fn scan(
+        &self,
+        output: usize,
+        range @ (low, high): (f64, f64),
+        prior: &Marginal,
+        best: &[Best],
+    ) -> (usize, usize, [f64; 2]) {
+        // In the tails of the unknowns the density falls by so much over the whole range of sds, at least.
+        let none = (SCAN, 0, [2.0 * NOTHING; 2]);
+        let found = best.par_iter().map(|best| {
+            let values: Vec<f64> = (0..SCAN).map(|k| best.log_density(output, scanned(range, k), prior)).collect();
+            let top = values.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
+            let first = values.iter().position(|v| *v > top - NOTHING);
+            let last = values.iter().rposition(|v| *v > top - NOTHING);
+            let slopes = [[0, 1], [SCAN - 1, SCAN - 2]].map(|[outer, inner]| {
+                let rise = (values[outer] - values[inner]) * SCAN as f64 / (high - low);
+                if rise.is_finite() { rise } else { 0.0 }
+            });
+            (first.unwrap_or(SCAN), last.unwrap_or(0), slopes)
+        });
+        // Minima and maxima do not depend on the order.
+        found.reduce(|| none, |a, b| (a.0.min(b.0), a.1.max(b.1), [0, 1].map(|e| f64::max(a.2[e], b.2[e]))))
     }
 
     fn linear(&self, output: usize, rule: &SigmaRule) -> Option<(Vec<f64>, Matrix)> {
@@ -300,33 +319,30 @@ impl<'a> Integrated<'a> {
         }))
     }
 
-    /// Largest curvature of the log-likelihood by log sigma at equally spaced places of the range, over a sample of draws at
-    /// their best unknowns, not falling with sigma: worse unknowns have their peak at larger sds, as sharp as the best.
-    fn curvature(&self, output: usize, (from, to): (f64, f64), best: &BestPoints) -> Vec<f64> {
+    /// Largest curvature of the log density of log sigma at equally spaced places of the range, over the draws at their best
+    /// unknowns, not falling with sigma: worse unknowns have their peak at larger sds, as sharp as the best.
+    fn curvature(&self, output: usize, (from, to): (f64, f64), prior: &Marginal, best: &[Best]) -> Vec<f64> {
         const PLACES: usize = 400;
         // Within so many log units of its top a density must be resolved.
         const MATTERS: f64 = 8.0;
         let h = (to - from) / PLACES as f64;
-        let n_draws = self.likelihoods.n_draws();
-        let (mut workspace, mut l) = (Workspace::default(), vec![0.0; n_draws]);
-        let mut out = vec![0.0_f64; PLACES];
-        for (s, omega) in best {
-            self.likelihoods.set_unknowns(omega, &mut workspace);
-            let values: Vec<f64> = (0..PLACES + 2)
-                .map(|i| {
-                    let sigma = (from + h * (i as f64 - 0.5)).exp();
-                    self.likelihoods.output_log_likelihoods(output, sigma, &workspace, &mut l);
-                    l[*s]
-                })
-                .collect();
+        let curvatures = best.par_iter().map(|best| {
+            let value = |i: usize| best.log_density(output, from + h * (i as f64 - 0.5), prior);
+            let values: Vec<f64> = (0..PLACES + 2).map(value).collect();
             let top = values.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
-            for (i, out) in out.iter_mut().enumerate() {
+            let at = |i: usize| {
                 let second = (values[i] - 2.0 * values[i + 1] + values[i + 2]) / (h * h);
-                if values[i + 1] > top - MATTERS && second.is_finite() {
-                    *out = out.max(second.abs());
-                }
-            }
-        }
+                if values[i + 1] > top - MATTERS && second.is_finite() { second.abs() } else { 0.0 }
+            };
+            (0..PLACES).map(at).collect::<Vec<f64>>()
+        });
+        let mut out = curvatures.reduce(
+            || vec![0.0; PLACES],
+            |mut a, b| {
+                a.iter_mut().zip(b).for_each(|(a, b)| *a = f64::max(*a, b));
+                a
+            },
+        );
         let mut largest = 0.0;
         for out in &mut out {
             largest = f64::max(largest, *out);
@@ -335,51 +351,53 @@ impl<'a> Integrated<'a> {
         out
     }
 
-    /// Where the likelihood is scanned, and the best place of each of a sample of draws: Halton points, then, around the best of every draw's, finer and finer ones.
-    fn points(&self) -> (Vec<Vec<f64>>, BestPoints) {
+    /// Each draw (of very many, a sample) at its best unknowns: the best of Halton points, then of finer and finer steps along
+    /// the axes around it.
+    fn best(&self) -> Vec<Best> {
         const FIRST: usize = 256;
-        let n = self.axes.len();
-        let halton = |count: usize| {
-            design::unit_points(design::Method::Halton, count, n, Stream::root(0))
-                .unwrap_or_else(|_| vec![vec![0.5; n]])
-        };
+        const SAMPLE: usize = 2048;
+        let (n, n_draws) = (self.axes.len(), self.likelihoods.n_draws());
+        let halton = design::unit_points(design::Method::Halton, FIRST, n, Stream::root(0))
+            .unwrap_or_else(|_| vec![vec![0.5; n]]);
         let x = |t: &[f64]| -> Vec<f64> {
             t.iter().zip(&self.axes).map(|(&t, axis)| axis.at(t.clamp(1e-6, 1.0 - 1e-6)).0).collect()
         };
         let sigma: Vec<f64> = self.prior.marginals()[n..].iter().map(Marginal::median).collect();
-        let n_draws = self.likelihoods.n_draws();
-        // A sample of draws stands for all: their best unknowns differ by less than the margin allows for.
-        let sample: Vec<usize> = (0..n_draws).step_by(n_draws.div_ceil(64)).collect();
-        let own = self.likelihoods.select(&sample);
-        let mut t: Vec<Vec<f64>> = halton(FIRST);
-        let mut all = t.clone();
-        let (mut workspace, mut l) = (Workspace::default(), vec![0.0; sample.len()]);
-        let mut best: Vec<(f64, Vec<f64>)> = vec![(f64::NEG_INFINITY, vec![0.5; n]); sample.len()];
-        for level in 1..=10 {
-            for t in &t {
-                own.set_unknowns(&x(t), &mut workspace);
-                own.log_likelihoods(&sigma, &workspace, &mut l);
-                for (best, &l) in best.iter_mut().zip(&l) {
-                    if l > best.0 {
-                        *best = (l, t.clone());
-                    }
+        let mut start = vec![(f64::NEG_INFINITY, 0); n_draws];
+        let (mut workspace, mut l) = (Workspace::default(), vec![0.0; n_draws]);
+        for (i, t) in halton.iter().enumerate() {
+            self.likelihoods.set_unknowns(&x(t), &mut workspace);
+            self.likelihoods.log_likelihoods(&sigma, &workspace, &mut l);
+            for (start, &l) in start.iter_mut().zip(&l) {
+                if l > start.0 {
+                    *start = (l, i);
                 }
             }
-            let reach = 0.5_f64.powi(level + 3);
-            t = best
-                .iter()
-                .flat_map(|(_, centre)| {
-                    (0..2 * n).map(move |side| {
+        }
+        let sample: Vec<usize> = (0..n_draws).step_by(n_draws.div_ceil(SAMPLE)).collect();
+        sample
+            .into_par_iter()
+            .map(|s| {
+                let likelihoods = self.likelihoods.select(&[s]);
+                let (mut top, at) = start[s];
+                let (mut t, mut workspace, mut l) = (halton[at].clone(), Workspace::default(), [0.0]);
+                for level in 1..=10 {
+                    let reach = 0.5_f64.powi(level + 3);
+                    let centre = t.clone();
+                    for side in 0..2 * n {
                         let mut moved = centre.clone();
                         moved[side / 2] += if side % 2 == 0 { reach } else { -reach };
-                        moved
-                    })
-                })
-                .collect();
-        }
-        let best_points = sample.into_iter().zip(best.iter().map(|(_, t)| x(t))).collect();
-        all.extend(best.into_iter().map(|(_, t)| t));
-        (all.iter().map(|t| x(t)).collect(), best_points)
+                        likelihoods.set_unknowns(&x(&moved), &mut workspace);
+                        likelihoods.log_likelihoods(&sigma, &workspace, &mut l);
+                        if l[0] > top {
+                            (top, t) = (l[0], moved);
+                        }
+                    }
+                }
+                likelihoods.set_unknowns(&x(&t), &mut workspace);
+                Best { likelihoods, workspace }
+            })
+            .collect()
     }
 
     /// Fills `work.total` with the log-likelihoods at `omega`, sds integrated out.

@@ -351,7 +351,12 @@ pub fn infer(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dy
         Engine::Smc => engine_smc::infer(prepared, spec, stream, monitor)?,
         Engine::Nuts => engine_nuts::infer(prepared, spec, stream, monitor)?,
     };
-    for posterior in &mut out {
+    for (posterior, method) in out.iter_mut().zip(&spec.methods) {
+        match method {
+            Method::Point => posterior.trust += "; ignores the surrogate's uncertainty",
+            Method::ELogLik => posterior.trust += "; grows surer as the surrogate grows worse",
+            Method::ELik | Method::EPost => {}
+        }
         posterior.advise(prepared);
     }
     Ok(out)
@@ -371,6 +376,9 @@ fn favoured(share: f64) -> String {
         format!("; data favour {:.0} % of the T-draws", 100.0 * share)
     }
 }
+
+/// Tail of the prior in which a posterior median contradicts it: rarer than once in a thousand studies.
+const CONFLICT: f64 = 5e-4;
 
 /// Share of a marginal near a bound above which the posterior presses against it: five times a uniform's share.
 const NEAR: f64 = 0.02;
@@ -395,6 +403,17 @@ impl IPosterior {
                         100.0 * share
                     ));
                 }
+            }
+        }
+        for ((name, marginal), quantity) in prepared.prior.iter().zip(&self.unknowns) {
+            let below = marginal.cdf(quantity.q50);
+            if below.min(1.0 - below) < CONFLICT {
+                let (side, least) = if below > 0.5 { ("above", 1.0 - below) } else { ("below", below) };
+                self.warnings.push(format!(
+                    "{}: the measurements contradict the prior of {name}: its posterior median, {:.3e}, lies {side} all but {least:.0e} \
+                     of the prior; check units, the surrogate and the prior",
+                    self.method, quantity.q50
+                ));
             }
         }
         if let (Some(effective), "e-lik") = (self.diagnostics.effective_t_draws, self.method.as_str())

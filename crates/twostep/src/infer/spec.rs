@@ -44,10 +44,18 @@ pub struct NutsSpec {
 /// Runs of SMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmcSpec {
-    /// Independent runs of a pooled density, whose agreement is the check; E-Post makes four for each T-draw.
+    /// Independent runs, whose agreement is the check.
     pub runs: usize,
-    /// Particles of a run.
-    pub particles: usize,
+    /// Particles of a run; `None`: see [`SmcSpec::particles`].
+    pub particles: Option<usize>,
+}
+
+impl SmcSpec {
+    /// Particles for a density pooled over so many T-draws: unless given, 256, and up to 2048 where few T-draws make them
+    /// cheaper, since more particles lose fewer small modes.
+    pub fn particles(&self, n_draws: usize) -> usize {
+        self.particles.unwrap_or_else(|| (256_000 / n_draws.max(1)).clamp(256, 2048))
+    }
 }
 
 /// The I-step of a study.
@@ -90,7 +98,7 @@ impl Default for InferSpec {
             point: PointEstimate::Mean,
             draws: 4000,
             nuts: NutsSpec { chains: 4, warmup: 1000, draws: 1000 },
-            smc: SmcSpec { runs: 16, particles: 256 },
+            smc: SmcSpec { runs: 16, particles: None },
         }
     }
 }

@@ -82,13 +82,11 @@ pub(super) fn from_grid(grid: &Grid, d: usize, name: &str) -> QuantitySummary {
     let (mean, sd) = grid.moments(d);
     let marginal = grid.marginal(d);
     let quantiles = PROBABILITIES.map(|p| marginal.quantile(p));
-    let coarse = grid.coarse_marginal(d);
-    let (coarse_mean, coarse_sd) = coarse.moments();
-    let gaps = PROBABILITIES.iter().zip(&quantiles).map(|(&p, q)| (coarse.quantile(p) - q).abs());
-    let error = gaps.fold((coarse_mean - mean).abs().max((coarse_sd - sd).abs()), f64::max) / sd;
     let curve = marginal.density(CURVE);
-    let mut out = QuantitySummary::new(name, mean, sd, quantiles, highest_density(&curve, 0.9));
-    out.quadrature_error = Some(error);
+    let mass: Vec<f64> =
+        curve.iter().enumerate().map(|(i, (_, d))| d * (edge(&curve, i + 1) - edge(&curve, i))).collect();
+    let mut out = QuantitySummary::new(name, mean, sd, quantiles, highest_density(&curve, &mass, 0.9));
+    out.quadrature_error = Some(grid.error(d, &PROBABILITIES));
     out
 }
 
@@ -114,8 +112,8 @@ pub(super) fn weighted(name: &str, values: &[f64], weights: &[f64]) -> QuantityS
     let variance = values.iter().zip(weights).map(|(v, w)| (v - mean).powi(2) * w).sum::<f64>() / total;
     let sorted = Sorted::new(values, weights);
     let quantiles = PROBABILITIES.map(|p| sorted.quantile(p));
-    let curve = smoothed(values, weights, &sorted);
-    QuantitySummary::new(name, mean, variance.sqrt(), quantiles, highest_density(&curve, 0.9))
+    let hdi90 = highest_density_of_values(values, weights, &sorted, 0.9);
+    QuantitySummary::new(name, mean, variance.sqrt(), quantiles, hdi90)
 }
 
 /// A kernel density curve of weighted values between their 0.05 % and 99.95 % quantiles.
@@ -148,26 +146,24 @@ fn smoothed(values: &[f64], weights: &[f64], sorted: &Sorted) -> Vec<(f64, f64)>
     curve.iter().enumerate().map(|(i, d)| (low + (i as f64 + 0.5) * step, *d)).collect()
 }
 
-/// The intervals where the curve is highest and that hold `share` of it.
-fn highest_density(curve: &[(f64, f64)], share: f64) -> Vec<[f64; 2]> {
+/// Middles of a curve's points, with its ends mirrored: the edges of the cells around them.
+fn edge(curve: &[(f64, f64)], i: usize) -> f64 {
     let n = curve.len();
-    if n < 3 {
-        return vec![[curve[0].0, curve[n - 1].0]];
+    match i {
+        0 => 1.5 * curve[0].0 - 0.5 * curve[1].0,
+        i if i == n => 1.5 * curve[n - 1].0 - 0.5 * curve[n - 2].0,
+        i => 0.5 * (curve[i - 1].0 + curve[i].0),
     }
-    let edge = |i: usize| -> f64 {
-        if i == 0 {
-            curve[0].0 - 0.5 * (curve[1].0 - curve[0].0)
-        } else if i == n {
-            curve[n - 1].0 + 0.5 * (curve[n - 1].0 - curve[n - 2].0)
-        } else {
-            0.5 * (curve[i - 1].0 + curve[i].0)
-        }
-    };
-    let mass: Vec<f64> = (0..n).map(|i| curve[i].1 * (edge(i + 1) - edge(i))).collect();
+}
+
+/// The intervals where the curve is highest and that hold `share` of the mass, which is given for the cell of every point.
+fn highest_density(curve: &[(f64, f64)], mass: &[f64], share: f64) -> Vec<[f64; 2]> {
+    // A gap that holds less is noise of the curve, not a valley between modes.
+    const GAP: f64 = 2e-3;
     let total: f64 = mass.iter().sum();
-    let mut order: Vec<usize> = (0..n).collect();
+    let mut order: Vec<usize> = (0..curve.len()).collect();
     order.sort_by(|&a, &b| curve[b].1.total_cmp(&curve[a].1));
-    let mut inside = vec![false; n];
+    let mut inside = vec![false; curve.len()];
     let mut sum = 0.0;
     for i in order {
         if sum >= share * total {
@@ -177,16 +173,38 @@ fn highest_density(curve: &[(f64, f64)], share: f64) -> Vec<[f64; 2]> {
         inside[i] = true;
     }
     let mut out: Vec<[f64; 2]> = Vec::new();
-    for i in 0..n {
-        if inside[i] {
-            match out.last_mut() {
-                // Gaps narrower than a hundredth of the curve are noise of the curve, not modes.
-                Some(last) if edge(i) - last[1] < 0.01 * (curve[n - 1].0 - curve[0].0) => last[1] = edge(i + 1),
-                _ => out.push([edge(i), edge(i + 1)]),
-            }
+    let mut gap = 0.0;
+    for i in 0..curve.len() {
+        if !inside[i] {
+            gap += mass[i];
+            continue;
         }
+        match out.last_mut() {
+            Some(last) if gap < GAP * total => last[1] = edge(curve, i + 1),
+            _ => out.push([edge(curve, i), edge(curve, i + 1)]),
+        }
+        gap = 0.0;
     }
     out
+}
+
+/// The set of weighted values with the highest density: where it is one interval, the shortest that holds its share; else by
+/// the order of a smoothed curve, but with the mass of the values themselves.
+fn highest_density_of_values(values: &[f64], weights: &[f64], sorted: &Sorted, share: f64) -> Vec<[f64; 2]> {
+    const PLACES: usize = 500;
+    let curve = smoothed(values, weights, sorted);
+    if curve.len() > 2 {
+        let cells = (0..curve.len()).map(|i| sorted.cdf(edge(&curve, i + 1)) - sorted.cdf(edge(&curve, i)));
+        let intervals = highest_density(&curve, &cells.collect::<Vec<_>>(), share);
+        if intervals.len() > 1 {
+            return intervals;
+        }
+    }
+    let interval = |k: usize| {
+        let below = (1.0 - share) * k as f64 / PLACES as f64;
+        [sorted.quantile(below), sorted.quantile(below + share)]
+    };
+    (0..=PLACES).map(interval).min_by(|a, b| (a[1] - a[0]).total_cmp(&(b[1] - b[0]))).into_iter().collect()
 }
 
 /// One density that was sampled: several independent replicates (chains or runs), each with equally weighted draws.
@@ -259,10 +277,12 @@ impl Replicated {
         let inflation = spreads.iter().filter(|s| s[1] > 0.0).map(|s| s[0] / s[1]).fold(1.0, |m: f64, r| m.max(r));
         let errors: Vec<f64> = spreads.iter().map(|s| (s[1] * inflation).sqrt().hypot(s[2])).collect();
         let sorted = Sorted::new(&values, &weights);
-        // Where the probability may be, back on the scale of the quantity: across a gap between modes this is wide.
+        // Where the probability may be, back on the scale of the quantity. Near a gap between modes one standard error may move
+        // the quantile little and the next one across the gap, so what counts is the most that one to four move it, by each.
         let back = |k: usize| {
             let (p, error) = (PROBABILITIES[k], errors[k + 2]);
-            0.5 * (sorted.quantile(p + error) - sorted.quantile(p - error))
+            let moved = |by: f64| (sorted.quantile(p + by * error) - sorted.quantile(p)).abs() / by.abs();
+            [1.0, 2.0, 4.0].into_iter().flat_map(|by| [moved(by), moved(-by)]).fold(0.0, f64::max)
         };
         out.mcse_mean = Some(errors[0]);
         out.mcse_sd = Some(errors[1] / (2.0 * sd));
@@ -303,5 +323,39 @@ impl Replicated {
             out.1.push(unit);
         }
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::special::{normal_cdf, normal_quantile};
+
+    /// Quantiles of a normal as equally weighted values.
+    fn normal(n: usize, mean: f64, sd: f64) -> impl Iterator<Item = f64> {
+        (0..n).map(move |i| mean + sd * normal_quantile((i as f64 + 0.5) / n as f64))
+    }
+
+    #[test]
+    fn one_mode_has_the_shortest_interval() {
+        let values: Vec<f64> = normal(4000, 2.0, 0.1).collect();
+        let out = weighted("x", &values, &vec![1.0; 4000]);
+        let [[low, high]] = out.hdi90[..] else { panic!("{:?}", out.hdi90) };
+        // By symmetry the interval is the central one; its ends move by one of 500 places of 10 %, and the width is flat there.
+        let half = 0.1 * normal_quantile(0.95);
+        assert!((high - low - 2.0 * half).abs() < 0.01 * half, "{low} {high}");
+        assert!(high - low <= out.q95 - out.q05);
+    }
+
+    #[test]
+    fn two_modes_have_two_intervals_with_their_share() {
+        let values: Vec<f64> = normal(3000, -1.0, 0.1).chain(normal(1000, 3.0, 0.4)).collect();
+        let out = weighted("x", &values, &vec![1.0; 4000]);
+        let [first, second] = out.hdi90[..] else { panic!("{:?}", out.hdi90) };
+        let share =
+            |[low, high]: [f64; 2], mean: f64, sd: f64| normal_cdf((high - mean) / sd) - normal_cdf((low - mean) / sd);
+        let held = 0.75 * share(first, -1.0, 0.1) + 0.25 * share(second, 3.0, 0.4);
+        // One cell of the curve more or less: 2000 of them over 5.4, at a density of at most 3.
+        assert!((held - 0.9).abs() < 2.0 * 3.0 * 5.4 / CURVE as f64, "{held}");
     }
 }

@@ -27,10 +27,10 @@ pub struct Settings {
 
 impl Default for Settings {
     /// 1000 + 1000 draws. The cost of an effective draw is flat for acceptances between 0.6 and 0.9 [Betancourt 2014];
-    /// 0.8 lies there, with room for densities that bend more than a normal one. Depth 10: a chain that needs more than
+    /// 0.9 is its careful end, with room for densities that bend more than a normal one. Depth 10: a chain that needs more than
     /// 1023 steps for a draw wants another parametrisation.
     fn default() -> Self {
-        Self { warmup: 1000, draws: 1000, target_accept: 0.8, max_depth: 10 }
+        Self { warmup: 1000, draws: 1000, target_accept: 0.9, max_depth: 10 }
     }
 }
 

@@ -449,11 +449,9 @@ pub fn refine<'a, C: Components>(
             "use engine = \"smc\"",
         ));
     }
-    let evaluator = Evaluator::new(components);
-    let k = components.len();
     // Enough cells that a peak leaves its slope on some node; the later rounds do the rest.
     let per_axis = [128, 16, 8][dim - 1];
-    let mut pending: Vec<Cell> = (0..per_axis_pow(per_axis, dim))
+    let cells: Vec<Cell> = (0..per_axis_pow(per_axis, dim))
         .map(|index| {
             let mut cell = Cell { lower: [0.0; MAX_AXES], width: [1.0; MAX_AXES] };
             for d in 0..dim {
@@ -463,6 +461,17 @@ pub fn refine<'a, C: Components>(
             cell
         })
         .collect();
+    refine_cells(components, cells, settings, proceed)
+}
+
+fn refine_cells<'a, C: Components>(
+    components: &'a C,
+    cells: Vec<Cell>,
+    settings: &Settings,
+    proceed: &(dyn Fn() -> bool + Sync),
+) -> Result<Refined<'a, C>> {
+    let (evaluator, k, dim) = (Evaluator::new(components), components.len(), components.axes().len());
+    let mut pending = cells;
     let mut leaves: Vec<Leaf> = Vec::new();
     let mut log_evidence = vec![f64::NEG_INFINITY; k];
     let mut importance = vec![1.0 / k as f64; k];
@@ -571,6 +580,17 @@ fn per_axis_pow(base: usize, exponent: usize) -> usize {
 }
 
 impl<C: Components> Refined<'_, C> {
+    /// Refines these cells on, by other settings.
+    ///
+    /// # Errors
+    /// It was interrupted.
+    pub fn further(self, settings: &Settings, proceed: &(dyn Fn() -> bool + Sync)) -> Result<Self> {
+        let before = self.evaluations;
+        let mut out = refine_cells(self.components, self.cells, settings, proceed)?;
+        out.evaluations += before;
+        Ok(out)
+    }
+
     /// The mixture `sum_k exp(log_weights[k]) p_k / Z_k` for each of several sets of weights.
     pub fn mixtures(&self, log_weights: &[Vec<f64>]) -> Vec<Grid> {
         let evaluator = Evaluator::new(self.components);
@@ -738,14 +758,19 @@ impl Grid {
         (mean, square.sqrt())
     }
 
+    /// Largest error of mean, sd and these quantiles of parameter `d`, in sds: the gap to the embedded rule with one
+    /// polynomial degree less.
+    pub fn error(&self, d: usize, probabilities: &[f64]) -> f64 {
+        let ((mean, sd), marginal) = (self.moments(d), self.marginal(d));
+        let coarse = self.marginal_by(d, &Rule::new().embedded, NODES - 1);
+        let (coarse_mean, coarse_sd) = coarse.moments();
+        let gaps = probabilities.iter().map(|&p| (coarse.quantile(p) - marginal.quantile(p)).abs());
+        gaps.fold((coarse_mean - mean).abs().max((coarse_sd - sd).abs()), f64::max) / sd
+    }
+
     /// The marginal of parameter `d`.
     pub fn marginal(&self, d: usize) -> Marginal {
         self.marginal_by(d, &Rule::new().weights, NODES)
-    }
-
-    /// The same from the embedded rule and one polynomial degree less: the gap measures the quadrature error.
-    pub fn coarse_marginal(&self, d: usize) -> Marginal {
-        self.marginal_by(d, &Rule::new().embedded, NODES - 1)
     }
 
     fn marginal_by(&self, d: usize, weights: &[f64; NODES], modes: usize) -> Marginal {

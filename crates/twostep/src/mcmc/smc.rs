@@ -3,6 +3,7 @@
 
 use super::Bayes;
 use crate::error::{Error, Result};
+use crate::kernels;
 use crate::stream::Stream;
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng, RngExt};
@@ -139,38 +140,50 @@ fn weights(particles: &[Particle], step: f64) -> (Vec<f64>, f64) {
     (raw.iter().map(|w| w / sum).collect(), step * max + (sum / particles.len() as f64).ln())
 }
 
-/// The largest temperature at which the effective number of particles is still `keep`.
+/// Effective number of particles, `(sum w)^2 / sum w^2`, after the temperature rises by `step`.
+fn effective(below_max: &[f64], step: f64) -> f64 {
+    let (sum, squares) = kernels::sums_of_powers(step, below_max);
+    sum * sum / squares
+}
+
+/// The largest temperature at which the effective number of particles is still `keep`, to a thousandth of the step.
 fn next_temperature(particles: &[Particle], now: f64, keep: f64) -> f64 {
-    let effective = |step: f64| 1.0 / weights(particles, step).0.iter().map(|w| w * w).sum::<f64>();
-    if effective(1.0 - now) >= keep {
+    let max = particles.iter().fold(f64::NEG_INFINITY, |m, p| m.max(p.log_likelihood));
+    let below_max: Vec<f64> = particles.iter().map(|p| p.log_likelihood - max).collect();
+    if effective(&below_max, 1.0 - now) >= keep {
         return 1.0;
     }
     // In logarithms: likelihoods of far points differ by thousands of log units, so the first steps are tiny.
     let (mut low, mut high) = (-60.0_f64, (1.0 - now).ln());
-    for _ in 0..60 {
+    while high - low > 1e-3 {
         let middle = 0.5 * (low + high);
-        if effective(middle.exp()) >= keep { low = middle } else { high = middle }
+        if effective(&below_max, middle.exp()) >= keep { low = middle } else { high = middle }
     }
     (now + low.exp()).min(1.0)
 }
 
-/// Systematic resampling: each particle is copied `n w` times, rounded up or down.
-fn resample(particles: &[Particle], weights: &[f64], rng: &mut impl Rng) -> Vec<Particle> {
-    let n = particles.len();
+/// Systematic resampling: index i comes `n w_i` times, rounded up or down, for n normalised weights.
+pub fn systematic(weights: &[f64], rng: &mut impl Rng) -> impl Iterator<Item = usize> {
+    let n = weights.len();
     let offset = rng.random::<f64>();
-    let mut out = Vec::with_capacity(n);
     let (mut sum, mut i) = (weights[0], 0);
-    for k in 0..n {
+    (0..n).map(move |k| {
         let u = (k as f64 + offset) / n as f64;
         while sum < u && i + 1 < n {
             i += 1;
             sum += weights[i];
         }
+        i
+    })
+}
+
+fn resample(particles: &[Particle], weights: &[f64], rng: &mut impl Rng) -> Vec<Particle> {
+    let copy = |i: usize| {
         let mut copy = Particle::new(particles[i].z.len());
         copy.copy_from(&particles[i]);
-        out.push(copy);
-    }
-    out
+        copy
+    };
+    systematic(weights, rng).map(copy).collect()
 }
 
 /// Hamiltonian moves in coordinates whitened by the particles' covariance; the step size follows the acceptance.

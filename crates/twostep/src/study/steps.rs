@@ -428,7 +428,7 @@ pub(super) fn infer(
         let section = field.section(&["runs", "particles"])?;
         Some(SmcSpec {
             runs: section.read("runs", spec.smc.runs, Field::count),
-            particles: section.read("particles", spec.smc.particles, Field::count),
+            particles: section.read("particles", spec.smc.particles, |field| field.count().map(Some)),
         })
     });
     if let Some(outputs) = outputs {

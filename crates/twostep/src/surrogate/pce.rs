@@ -70,7 +70,9 @@ pub(crate) fn legendre(u: f64, value: &mut [f64], derivative: &mut [f64]) {
     }
     for n in 2..value.len() {
         let k = n as f64;
-        value[n] = ((2.0 * k - 1.0) * u * value[n - 1] - (k - 1.0) * value[n - 2]) / k;
+        // P_n = u P_{n-1} + (n - 1)/n (u P_{n-1} - P_{n-2}): the division does not wait for the polynomials.
+        let product = u * value[n - 1];
+        value[n] = product + (k - 1.0) / k * (product - value[n - 2]);
         derivative[n] = derivative[n - 2] + (2.0 * k - 1.0) * value[n - 1];
     }
 }
@@ -103,6 +105,8 @@ pub(crate) fn total_degree(dim: usize, degree: usize) -> Vec<Vec<usize>> {
 pub struct Basis {
     scales: Vec<InputScale>,
     degrees: Vec<Vec<usize>>,
+    /// P x D: where a term finds its one-dimensional polynomial in the table of all.
+    places: Vec<usize>,
     factors: Vec<f64>,
     max_degree: usize,
 }
@@ -112,7 +116,9 @@ impl Basis {
     pub fn new(scales: Vec<InputScale>, degree: usize, normalisation: Normalisation) -> Self {
         let degrees = total_degree(scales.len(), degree);
         let factors = degrees.iter().map(|row| row.iter().map(|&j| normalisation.factor(j)).product()).collect();
-        Self { scales, degrees, factors, max_degree: degree }
+        let place = |(d, j): (usize, &usize)| 2 * (degree + 1) * d + j;
+        let places = degrees.iter().flat_map(|row| row.iter().enumerate().map(place)).collect();
+        Self { scales, degrees, places, factors, max_degree: degree }
     }
 
     /// Number of basis functions P.
@@ -157,32 +163,36 @@ impl Basis {
         }
     }
 
-    /// `out[i, p] = psi_p(x_i)`.
+    /// `out[i, p] = psi_p(x_i)`; `table` is left at the last point, for [`Self::pull_tabulated`].
     pub fn features(&self, x: &Matrix, out: &mut Matrix, table: &mut Vec<f64>) {
-        let width = self.max_degree + 1;
         out.reshape(x.rows(), self.len());
         for i in 0..x.rows() {
             self.tabulate(x.row(i), table);
-            for ((psi, degrees), factor) in out.row_mut(i).iter_mut().zip(&self.degrees).zip(&self.factors) {
-                *psi = degrees.iter().enumerate().fold(*factor, |f, (d, &j)| f * table[2 * width * d + j]);
+            let terms = self.places.chunks_exact(self.scales.len()).zip(&self.factors);
+            for (psi, (places, factor)) in out.row_mut(i).iter_mut().zip(terms) {
+                *psi = places.iter().fold(*factor, |f, &at| f * table[at]);
             }
         }
     }
 
     /// `x_bar[d] += sum_p g[p] dpsi_p(x)/dx_d` at one point.
     pub(crate) fn pull_row(&self, x: &[f64], g: &[f64], x_bar: &mut [f64], table: &mut Vec<f64>) {
-        let width = self.max_degree + 1;
         self.tabulate(x, table);
-        for ((degrees, factor), weight) in self.degrees.iter().zip(&self.factors).zip(g) {
-            for d in 0..self.scales.len() {
+        self.pull_tabulated(g, x_bar, table);
+    }
+
+    /// The same at the point that `table` was filled for last.
+    pub(crate) fn pull_tabulated(&self, g: &[f64], x_bar: &mut [f64], table: &[f64]) {
+        let (width, dim) = (self.max_degree + 1, self.scales.len());
+        for ((places, factor), weight) in self.places.chunks_exact(dim).zip(&self.factors).zip(g) {
+            let scaled = factor * weight;
+            for (d, bar) in x_bar.iter_mut().enumerate().take(dim) {
                 // A term that is constant in x_d has no derivative there, and most are.
-                if degrees[d] == 0 {
+                if places[d] == 2 * width * d {
                     continue;
                 }
-                x_bar[d] += degrees
-                    .iter()
-                    .enumerate()
-                    .fold(factor * weight, |f, (e, &j)| f * table[2 * width * e + if e == d { width + j } else { j }]);
+                let others = places.iter().enumerate().filter(|(e, _)| *e != d);
+                *bar += others.fold(scaled * table[places[d] + width], |f, (_, &at)| f * table[at]);
             }
         }
     }
