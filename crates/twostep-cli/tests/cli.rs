@@ -189,6 +189,44 @@ fn a_second_run_does_only_what_changed() {
 }
 
 #[test]
+fn a_single_run_has_no_q2_and_is_no_bad_surrogate() {
+    // The paper's appendix trains on one run; a constant output has no variance either.
+    let place = Place::new("single");
+    place.run(&["new", "slope", "--from", "paper/slope"]).ends(0);
+    place.write("slope.toml", &place.read("slope.toml").replace("draws = 20000", "draws = 101"));
+    let ran = place.run(&["run", "slope.toml"]).ends(0);
+    holds(&ran.out, "no Q2 (it needs two different outputs)");
+    assert!(!ran.err.contains("predicted badly"), "{}", ran.err);
+    place.run(&["run", "slope.toml"]).ends(0);
+    place.write("study.toml", &TINY.replace("beta = 3", "beta = 0"));
+    holds(&place.run(&["run", "study.toml"]).ends(0).out, "no Q2");
+}
+
+#[test]
+fn a_derived_quantity_without_a_value_loses_only_itself() {
+    let study = format!("{TINY}\n[derived]\nlg = \"log(gamma)\"\ndouble = \"2 * gamma\"\n");
+    // Half of the posterior is negative.
+    let place = Place::with_study("undefined", &study.replace("truth = { gamma = 0.15 }", "truth = { gamma = 0 }"));
+    for engine in ["grid", "smc", "nuts"] {
+        let text = place.read("study.toml").replace("[infer]\n", &format!("[infer]\nengine = \"{engine}\"\n"));
+        place.write("other.toml", &text);
+        let ran = place.run(&["run", "other.toml"]).ends(0);
+        holds(&ran.out, "n/a");
+        holds(&ran.err, "derived.lg: ");
+        holds(&ran.err, "of the posterior by e-lik has no");
+        let summary: Value = serde_json::from_str(&place.read("other.twostep/summary.json")).unwrap();
+        let quantities = &summary["settings"][0]["methods"]["e-lik"]["unknowns"];
+        assert!(quantities["lg"]["mean"].is_null() && quantities["lg"]["q50"].is_null(), "{quantities}");
+        let mean = |name: &str| quantities[name]["mean"].as_f64().unwrap();
+        // Sums of the same terms in another order: some thousand of at most one.
+        assert!((mean("double") - 2.0 * mean("gamma")).abs() <= 1e4 * f64::EPSILON, "{quantities}");
+        let table = place.read("other.twostep/summary.csv");
+        assert!(table.lines().any(|line| line.starts_with(&format!("e-lik,lg,{engine},,,"))), "{table}");
+        place.run(&["run", "other.toml"]).ends(0);
+    }
+}
+
+#[test]
 fn a_typo_shows_its_line_and_the_nearest_spelling() {
     let place = Place::with_study("typo", &TINY.replace("degree", "degre").replace("\"sobol\"", "\"sobl\""));
     let ran = place.run(&["run", "study.toml"]).ends(2);

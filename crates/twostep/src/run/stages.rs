@@ -1,7 +1,7 @@
 //! The three stages of one setting, from the study's words to the library's calls.
 
 use crate::error::{Error, Result};
-use crate::infer::{self, IPosterior, Measured, Prepared, Problem, sigma_names};
+use crate::infer::{self, Derived, IPosterior, Measured, Prepared, Problem, QuantitySummary, sigma_names};
 use crate::likelihood::Sd;
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
@@ -286,11 +286,47 @@ pub(super) fn infer(
     };
     let prepared = Prepared::new(problem, spec, true)?;
     let mut posteriors = infer::infer(&prepared, spec, stream, monitor)?;
+    let derived = study.derived_quantities()?;
+    posteriors.iter_mut().for_each(|posterior| withdraw_undefined(posterior, &derived));
     if spec.clusters.is_some() {
         // T-draws of clusters are centroids, which are not kept: predictions take them from all draws again.
         posteriors.iter_mut().for_each(|p| p.t_draws = None);
     }
     Ok(posteriors)
+}
+
+/// Withdraws the summary of each quantity that is not finite on part of the posterior, and says on how much of it.
+fn withdraw_undefined(posterior: &mut IPosterior, derived: &[Derived]) {
+    let n_parameters = posterior.unknowns.len() - derived.len();
+    for (i, quantity) in posterior.unknowns.iter_mut().enumerate() {
+        let formula = i.checked_sub(n_parameters).map(|j| &derived[j].expression);
+        let is_finite = |x: &Vec<f64>| formula.map_or_else(|| x[i], |f| f.eval_scalar(x)).is_finite();
+        let undefined = posterior.draws.iter().filter(|x| !is_finite(x)).count() as f64;
+        let numbers = [quantity.mean, quantity.sd].into_iter().chain(quantity.quantiles());
+        let intervals = quantity.hdi90.iter().flatten().copied();
+        if quantity.mcse_quantiles.is_some_and(|errors| errors.iter().any(|error| !error.is_finite())) {
+            quantity.mcse_quantiles = None;
+        }
+        if undefined == 0.0 && numbers.chain(intervals).all(f64::is_finite) {
+            continue;
+        }
+        let QuantitySummary { mean, sd, q05, q25, q50, q75, q95, .. } = quantity;
+        [mean, sd, q05, q25, q50, q75, q95].into_iter().for_each(|number| *number = f64::NAN);
+        quantity.hdi90.clear();
+        let QuantitySummary { mcse_mean, mcse_sd, ess_bulk, ess_tail, r_hat, quadrature_error, .. } = quantity;
+        [mcse_mean, mcse_sd, ess_bulk, ess_tail, r_hat, quadrature_error].into_iter().for_each(|known| *known = None);
+        quantity.mcse_quantiles = None;
+        let place = if formula.is_some() { format!("derived.{}", quantity.name) } else { quantity.name.clone() };
+        let share = match 100.0 * undefined / posterior.draws.len() as f64 {
+            percent if percent >= 0.1 => format!("{percent:.1} %"),
+            _ => "less than 0.1 %".into(),
+        };
+        posterior.warnings.push(format!(
+            "{place}: {share} of the posterior by {} has no finite value of it, so it is not summarised; change the formula, or \
+             the prior where it has none",
+            posterior.method
+        ));
+    }
 }
 
 /// A draw of the measurement sd of an output at I-draw `x`, where it has one that is known or unknown (not a column).

@@ -73,8 +73,7 @@ fn table(project: &Project, results: &[SettingResult]) -> Result<Table> {
     let mut texts: Vec<Vec<String>> = vec![Vec::new(); keys.len() + 4];
     let numbers = ["mean", "sd", "q05", "q25", "q50", "q75", "q95"];
     let optional = ["mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat", "quadrature_error"];
-    let mut values: Vec<Vec<f64>> = vec![Vec::new(); numbers.len()];
-    let mut optionals: Vec<Vec<String>> = vec![Vec::new(); optional.len()];
+    let mut values: Vec<Vec<String>> = vec![Vec::new(); numbers.len() + optional.len()];
     for (setting, result) in project.settings().iter().zip(results) {
         let hash = setting.study.fingerprint(Stage::Infer);
         for posterior in &result.posteriors {
@@ -82,11 +81,11 @@ fn table(project: &Project, results: &[SettingResult]) -> Result<Table> {
                 let own = result.label.iter().map(|(_, v)| v.clone());
                 let row = own.chain([posterior.method.clone(), u.name.clone(), posterior.engine.clone(), hash.clone()]);
                 texts.iter_mut().zip(row).for_each(|(column, text)| column.push(text));
-                let row = [u.mean, u.sd, u.q05, u.q25, u.q50, u.q75, u.q95];
-                values.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
-                let row = [u.mcse_mean, u.mcse_sd, u.ess_bulk, u.ess_tail, u.r_hat, u.quadrature_error];
-                let shown = row.map(|v| v.map_or(String::new(), |v| format!("{v}")));
-                optionals.iter_mut().zip(shown).for_each(|(column, text)| column.push(text));
+                let row = [u.mean, u.sd, u.q05, u.q25, u.q50, u.q75, u.q95].map(Some).into_iter();
+                let row = row.chain([u.mcse_mean, u.mcse_sd, u.ess_bulk, u.ess_tail, u.r_hat, u.quadrature_error]);
+                // Empty as in JSON null: not known, or not finite.
+                let shown = row.map(|v| v.filter(|v| v.is_finite()).map_or(String::new(), |v| format!("{v}")));
+                values.iter_mut().zip(shown).for_each(|(column, text)| column.push(text));
             }
         }
     }
@@ -100,10 +99,7 @@ fn table(project: &Project, results: &[SettingResult]) -> Result<Table> {
             Some(k) => out = out.with_texts(["method", "unknown", "engine"][k], column)?,
         }
     }
-    for (name, column) in numbers.iter().zip(values) {
-        out = out.with_numbers(*name, column)?;
-    }
-    for (name, column) in optional.iter().zip(optionals) {
+    for (name, column) in numbers.iter().chain(&optional).zip(values) {
         out = out.with_texts(*name, column)?;
     }
     let rows = hash.len();

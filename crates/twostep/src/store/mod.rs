@@ -7,6 +7,7 @@ use crate::matrix::Matrix;
 use crate::study::Stage;
 use crate::table::{Table, write_atomically};
 use crate::train::{TReport, TrainingSet};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -61,14 +62,21 @@ impl Folder {
             .map_err(|e| Error::file(&self.path, e, "choose a folder you may write to with --out"))
     }
 
-    fn write_json(&self, name: &str, value: &impl Serialize) -> Result<()> {
+    /// Writes what can be read back as the same type, and nothing else: a number that is not finite would become null.
+    fn write_json<T: Serialize + DeserializeOwned>(&self, name: &str, value: &T) -> Result<()> {
         self.prepare()?;
         let mut text = serde_json::to_string_pretty(value).expect("these types have string keys");
+        if let Err(problem) = serde_json::from_str::<T>(&text) {
+            // A line holds one value, or one element of the array that a line above names.
+            let before = text.lines().take(problem.line()).collect::<Vec<_>>();
+            let field = before.iter().rev().find(|line| line.contains("\": ")).map_or("a value", |line| line.trim());
+            return Err(Error::failed(name, format!("cannot keep `{field}` ({problem})"), "report this as a bug"));
+        }
         text.push('\n');
         write_atomically(&self.file(name), text.as_bytes())
     }
 
-    fn read_json<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Result<T> {
+    fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let path = self.file(name);
         let text = std::fs::read_to_string(&path).map_err(|e| Error::file(&path, e, "run the stage again"))?;
         serde_json::from_str(&text).map_err(|e| {
@@ -158,7 +166,7 @@ impl Folder {
     pub fn write_t_step(&self, draws: &Draws, reports: &[TReport]) -> Result<()> {
         self.prepare()?;
         draws_table(draws)?.write(&self.file("t_draws.csv"))?;
-        self.write_json("t_step.json", &reports)
+        self.write_json("t_step.json", &reports.to_vec())
     }
 
     /// Reads T-draws and reports back.
@@ -178,14 +186,15 @@ impl Folder {
         for posterior in posteriors {
             let mut table = Table::new();
             for (d, name) in names.iter().enumerate() {
-                table = table.with_numbers(name, posterior.draws.iter().map(|x| x[d]).collect())?;
+                let values: Vec<f64> = posterior.draws.iter().map(|x| x[d]).collect();
+                table = table.with_numbers(name, finite(&format!("I-draws by {}", posterior.method), name, values)?)?;
             }
             if let Some(t_draws) = &posterior.t_draws {
                 table = table.with_numbers("t_draw", t_draws.iter().map(|&s| s as f64).collect())?;
             }
             table.write(&self.file(&format!("i_draws_{}.csv", posterior.method)))?;
         }
-        self.write_json("i_step.json", &posteriors)
+        self.write_json("i_step.json", &posteriors.to_vec())
     }
 
     /// Reads I-posteriors back.
@@ -203,11 +212,19 @@ impl Folder {
     }
 }
 
+/// The values, if they can be read back.
+fn finite(what: &str, name: &str, values: Vec<f64>) -> Result<Vec<f64>> {
+    match values.iter().find(|v| !v.is_finite()) {
+        Some(value) => Err(Error::failed(what, format!("{name} is {value} in one of them"), "report this as a bug")),
+        None => Ok(values),
+    }
+}
+
 /// T-draws as a table: one draw a row, parameters by name, then `weight`.
 fn draws_table(draws: &Draws) -> Result<Table> {
     let mut table = Table::new();
     for (p, name) in draws.names().iter().enumerate() {
-        table = table.with_numbers(name, draws.values().row(p).to_vec())?;
+        table = table.with_numbers(name, finite("T-draws", name, draws.values().row(p).to_vec())?)?;
     }
     table.with_numbers("weight", draws.weights())
 }
@@ -237,4 +254,38 @@ pub fn read_draws(path: &Path) -> Result<Draws> {
         ));
     }
     Ok(Draws::weighted(names, values, weights.iter().map(|w| w.ln()).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::LeaveOneOut;
+
+    #[test]
+    fn what_could_not_be_read_back_is_not_written() {
+        let folder = Folder::new(std::env::temp_dir().join(format!("twostep-store-{}", std::process::id())));
+        let leave_one_out =
+            |q2| LeaveOneOut { q2, coverage_90: 1.0, predictions: vec![None, Some((1.0, 0.5))], unreliable: 0 };
+        let report = |coverage: f64, q2: Option<f64>| TReport {
+            output: "y".into(),
+            method: "exact".into(),
+            n_rows: 1,
+            parameters: Vec::new(),
+            predictive_coverage_90: coverage,
+            leave_one_out: leave_one_out(q2),
+            divergences: 0,
+            warnings: Vec::new(),
+        };
+        let draws = |value: f64| Draws::new(vec!["c".into()], Matrix::from_rows(1, 1, vec![value]));
+        let kept = vec![report(1.0, None)];
+        folder.write_t_step(&draws(2.0), &kept).unwrap();
+        assert_eq!(folder.read_t_step().unwrap(), (draws(2.0), kept.clone()));
+
+        let refused = folder.write_t_step(&draws(2.0), &[report(f64::NAN, None)]).unwrap_err().to_string();
+        assert!(refused.contains("t_step.json: cannot keep `\"predictive_coverage_90\": null,`"), "{refused}");
+        let refused = folder.write_t_step(&draws(f64::INFINITY), &kept).unwrap_err().to_string();
+        assert!(refused.contains("T-draws: c is inf in one of them"), "{refused}");
+        assert_eq!(folder.read_t_step().unwrap(), (draws(2.0), kept));
+        std::fs::remove_dir_all(folder.path()).unwrap();
+    }
 }
