@@ -57,7 +57,16 @@ impl Failure {
             Self::Library(error) => {
                 let (found, repair, code) = match error {
                     Error::Invalid { place, found, repair } => (format!("{place}: {found}"), Some(repair), 2),
-                    Error::File { path, source, repair } => (format!("{}: {source}", path.display()), Some(repair), 2),
+                    Error::File { path, source, repair } => {
+                        // A disk that is full or read-only is no fault of the arguments.
+                        let disk = matches!(
+                            source.kind(),
+                            io::ErrorKind::StorageFull
+                                | io::ErrorKind::ReadOnlyFilesystem
+                                | io::ErrorKind::QuotaExceeded
+                        );
+                        (format!("{}: {source}", path.display()), Some(repair), if disk { 1 } else { 2 })
+                    }
                     Error::Failed { stage, problem, repair } => (format!("{stage}: {problem}"), Some(repair), 1),
                     Error::Interrupted => (error.to_string(), None, 130),
                     other => (other.to_string(), None, 1),
