@@ -55,6 +55,7 @@ pub(crate) enum Command {
     #[command(after_long_help = methods::SHORT)]
     Infer(infer::Infer),
     /// Predict outputs at new conditions, from finished results
+    #[command(after_long_help = predict::COLUMNS)]
     Predict(predict::Predict),
     /// Check a study and say what it would do, without doing it
     Check(check::Check),

@@ -13,11 +13,14 @@ use std::path::PathBuf;
 pub(crate) struct Status {
     /// The study file
     study: PathBuf,
+    /// Show the results of `infer` with these measurements instead of the study's
+    #[arg(long, value_name = "FILE")]
+    measurements: Option<PathBuf>,
 }
 
 impl Status {
     pub(crate) fn execute(&self, global: &Global) -> Result<(), Failure> {
-        let project = session::open(&self.study, global, None)?;
+        let project = session::open(&self.study, global, self.measurements.as_deref())?;
         let stages = project.status();
         if global.json {
             let stages: Vec<Value> = stages

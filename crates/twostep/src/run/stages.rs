@@ -1,14 +1,17 @@
 //! The three stages of one setting, from the study's words to the library's calls.
 
 use crate::error::{Error, Result};
-use crate::infer::{self, Derived, IPosterior, Measured, Prepared, Problem, QuantitySummary, sigma_names};
+use crate::infer::propagation::Method;
+use crate::infer::{
+    self, Derived, Engine, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary, sigma_names,
+};
 use crate::likelihood::Sd;
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
 use crate::simulate::{self, Simulator, design};
 use crate::store::{FailedRun, read_draws};
 use crate::stream::Stream;
-use crate::study::{MeasurementSource, Stage, Study, read_measurements};
+use crate::study::{MeasurementSource, Study, read_measurements};
 use crate::surrogate::SigmaA;
 use crate::table::Table;
 use crate::train::{self, KnownSigmaS, OutputTask, TPosterior, TrainingSet, cluster};
@@ -16,15 +19,6 @@ use rand::RngExt;
 use rand_distr::StandardNormal;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Files that a finished stage leaves (I-draws besides, one per method).
-pub(super) fn files(stage: Stage) -> &'static [&'static str] {
-    match stage {
-        Stage::Simulate => &["training.csv"],
-        Stage::Train => &["t_draws.csv", "t_step.json"],
-        Stage::Infer => &["i_step.json"],
-    }
-}
 
 fn root(study: &Study) -> Stream {
     Stream::root(study.seed)
@@ -258,12 +252,35 @@ pub(super) fn parameter_names(study: &Study, measured: &[Measured]) -> Vec<Strin
     study.unknowns.iter().map(|u| u.name.clone()).chain(sigmas).collect()
 }
 
+/// Counts the methods of all calls of the I-step.
+struct Counted<'a> {
+    monitor: &'a dyn Monitor,
+    before: usize,
+    total: usize,
+}
+
+impl Monitor for Counted<'_> {
+    fn proceed(&self) -> bool {
+        self.monitor.proceed()
+    }
+
+    fn progress(&self, what: &str, done: usize, total: usize) {
+        match what {
+            "infer" => self.monitor.progress(what, self.before + done, self.total),
+            _ => self.monitor.progress(what, done, total),
+        }
+    }
+}
+
+/// The I-posteriors by `methods`; each is given to `keep` when it is finished.
 pub(super) fn infer(
     study: &Study,
     posterior: &TPosterior,
     measured: &[Measured],
+    methods: &[Method],
     monitor: &dyn Monitor,
-) -> Result<Vec<IPosterior>> {
+    keep: &mut dyn FnMut(Vec<IPosterior>) -> Result<()>,
+) -> Result<()> {
     let spec = &study.infer;
     let stream = root(study).named("infer");
     let clustered;
@@ -276,23 +293,37 @@ pub(super) fn infer(
         }
         _ => &posterior.draws,
     };
+    let derived = study.derived_quantities()?;
     let problem = Problem {
         outputs: &posterior.outputs,
         draws,
         unknowns: study.prior()?,
         noise: study.outputs.iter().map(|o| o.noise.clone()).collect(),
         measured,
-        derived: study.derived_quantities()?,
+        derived: derived.clone(),
     };
     let prepared = Prepared::new(problem, spec, true)?;
-    let mut posteriors = infer::infer(&prepared, spec, stream, monitor)?;
-    let derived = study.derived_quantities()?;
-    posteriors.iter_mut().for_each(|posterior| withdraw_undefined(posterior, &derived));
-    if spec.clusters.is_some() {
-        // T-draws of clusters are centroids, which are not kept: predictions take them from all draws again.
-        posteriors.iter_mut().for_each(|p| p.t_draws = None);
+    // One grid serves both mixtures over the T-draws; they come last, since they take longest.
+    let on_grid = infer::choose_engine(spec.engine, study.unknowns.len()) == Engine::Grid;
+    let together = |a: &Method, b: &Method| on_grid && [a, b].iter().all(|m| matches!(m, Method::ELik | Method::EPost));
+    let mut ordered = methods.to_vec();
+    ordered.sort_by_key(|method| matches!(method, Method::ELik | Method::EPost));
+    let mut before = 0;
+    for group in ordered.chunk_by(together) {
+        let monitor = Counted { monitor, before, total: methods.len() };
+        let spec = InferSpec { methods: group.to_vec(), ..spec.clone() };
+        let mut posteriors = infer::infer(&prepared, &spec, stream, &monitor)?;
+        for posterior in &mut posteriors {
+            withdraw_undefined(posterior, &derived);
+            if spec.clusters.is_some() {
+                // T-draws of clusters are centroids, which are not kept: predictions take them from all draws again.
+                posterior.t_draws = None;
+            }
+        }
+        before += group.len();
+        keep(posteriors)?;
     }
-    Ok(posteriors)
+    Ok(())
 }
 
 /// Withdraws the summary of each quantity that is not finite on part of the posterior, and says on how much of it.
