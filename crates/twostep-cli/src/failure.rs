@@ -38,7 +38,7 @@ impl From<io::Error> for Failure {
 }
 
 impl Failure {
-    /// Tells the user, and returns 1 where a computation failed, 2 for bad input, 130 for an interruption.
+    /// Tells the user, and returns 1 where a computation or the disk failed, 2 for bad input, 130 for an interruption.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Study(problems) => {
@@ -135,5 +135,20 @@ impl Diagnostic for Report<'_> {
         let span = self.problem.span.clone()?;
         let label = Some(self.problem.label.clone()).filter(|label| !label.is_empty());
         Some(Box::new(std::iter::once(LabeledSpan::new_primary_with_span(label, span))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_disk_is_no_argument() {
+        let code = |kind: io::ErrorKind| Failure::from(Error::file(Path::new("results"), kind.into(), "")).report();
+        assert_eq!(code(io::ErrorKind::StorageFull), ExitCode::from(1));
+        assert_eq!(code(io::ErrorKind::ReadOnlyFilesystem), ExitCode::from(1));
+        assert_eq!(code(io::ErrorKind::NotFound), ExitCode::from(2));
+        assert_eq!(code(io::ErrorKind::PermissionDenied), ExitCode::from(2));
     }
 }

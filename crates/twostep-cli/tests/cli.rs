@@ -373,6 +373,8 @@ fn other_measurements_leave_the_studys_own_results_alone() {
     assert_ne!(by_own, by_other);
     let status = place.run(&["status", "study.toml", "--measurements", "other.csv", "--json"]).ends(0).json();
     assert!(status["stages"].as_array().unwrap().iter().all(|stage| stage["fresh"] == true), "{status}");
+    let status = place.run(&["status", "study.toml"]).ends(0).out;
+    holds(&status, "results in study.twostep\nresults of other measurements in study.twostep/measurements=other.csv\n");
     // Another file of the same name has a folder of its own.
     fs::create_dir(place.0.join("more")).unwrap();
     place.write("more/other.csv", "omega,y\n0,0.4\n");

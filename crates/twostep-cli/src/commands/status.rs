@@ -32,7 +32,11 @@ impl Status {
                     json!({ "setting": label, "stage": stage, "fresh": fresh, "reason": status.reason })
                 })
                 .collect();
-            return super::print_json(&json!({ "folder": project.folder().display().to_string(), "stages": stages }));
+            return super::print_json(&json!({
+                "folder": project.folder().display().to_string(),
+                "stages": stages,
+                "other_measurements": project.other_measurements(),
+            }));
         }
         let keys = stages.first().map_or(&[][..], |status| &status.label).iter().map(|(key, _)| key.clone());
         let leading = keys.len() + 1;
@@ -45,6 +49,10 @@ impl Status {
             grid.push(values.chain(cells).collect(), false);
         }
         let table = grid.render(output::width(), output::stdout_coloured());
-        Ok(output::print(&format!("{table}\nresults in {}\n", project.folder().display()))?)
+        let mut text = format!("{table}\nresults in {}\n", project.folder().display());
+        for folder in project.other_measurements() {
+            text.push_str(&format!("results of other measurements in {}\n", folder.display()));
+        }
+        Ok(output::print(&text)?)
     }
 }

@@ -22,6 +22,9 @@ use std::time::Instant;
 /// Version of this program, kept with every result.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// How names of folders for other measurements than the study's begin; keys of a sweep have another.
+const MEASUREMENTS: &str = "measurements=";
+
 /// A study's settings and the folder that keeps their results.
 pub struct Project {
     settings: Vec<Setting>,
@@ -98,9 +101,11 @@ impl Project {
         let beside = |path: &Path| std::path::absolute(path).ok().and_then(|path| Some(path.parent()?.to_path_buf()));
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         // Files of one name in several folders are told apart, but not a file called from several folders.
-        let whole =
-            if beside(file) == beside(&self.root) { name.clone() } else { format!("{:?}", std::path::absolute(file)) };
-        self.folder = self.root.join(folder_name(&format!("measurements={name}"), &format!("measurements={whole}")));
+        let whole = match beside(file) {
+            folder if folder == beside(&self.root) => name.clone(),
+            folder => folder.unwrap_or_default().join(&name).display().to_string(),
+        };
+        self.folder = self.root.join(folder_name(&format!("{MEASUREMENTS}{name}"), &format!("{MEASUREMENTS}{whole}")));
         self
     }
 
@@ -112,6 +117,16 @@ impl Project {
     /// The folder of results.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Folders of results of the same study with other measurements.
+    pub fn other_measurements(&self) -> Vec<PathBuf> {
+        let is_other = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            path.parent() == Some(&self.root) && name.starts_with(MEASUREMENTS) && *path != self.folder
+        };
+        let inside = Folder::new(self.root.clone()).within();
+        inside.iter().map(|folder| folder.path().to_path_buf()).filter(is_other).collect()
     }
 
     /// The folder of a setting: the project's own without a sweep, else one inside it that is named after the setting.
@@ -328,25 +343,29 @@ impl Project {
         }
     }
 
+    /// The record of a stage of the study as it is, without files and duration. To be made before the work: files that the
+    /// stage depends on may change meanwhile.
+    fn record(&self, index: usize, stage: Stage) -> StageRecord {
+        let study = &self.settings[index].study;
+        StageRecord {
+            fingerprint: study.fingerprint(stage),
+            parts: study.part_fingerprints(stage),
+            version: VERSION.into(),
+            instruction_set: instruction_set().into(),
+            ..StageRecord::default()
+        }
+    }
+
     /// Replaces a stage's files by what `write` writes.
     fn keep(
         &self,
         index: usize,
         stage: Stage,
         workplace: &mut Option<Workplace>,
-        files: Vec<String>,
-        seconds: f64,
+        record: StageRecord,
         write: impl FnOnce(&Folder) -> Result<()>,
     ) -> Result<()> {
-        let (folder, study) = (self.setting_folder(index), &self.settings[index].study);
-        let record = StageRecord {
-            fingerprint: study.fingerprint(stage),
-            parts: study.part_fingerprints(stage),
-            files,
-            seconds,
-            version: VERSION.into(),
-            instruction_set: instruction_set().into(),
-        };
+        let folder = self.setting_folder(index);
         let workplace = self.claim(workplace)?;
         folder.own()?;
         workplace.finished.insert(record.fingerprint.clone(), folder.clone());
@@ -373,11 +392,11 @@ impl Project {
         {
             return Ok((value, Origin::Shared));
         }
-        let start = Instant::now();
+        let (start, record) = (Instant::now(), self.record(index, stage));
         let product = work()?;
         let files = files.iter().map(|name| (*name).to_owned()).collect();
-        let seconds = start.elapsed().as_secs_f64();
-        self.keep(index, stage, workplace, files, seconds, |folder| write(folder, &product))?;
+        let record = StageRecord { files, seconds: start.elapsed().as_secs_f64(), ..record };
+        self.keep(index, stage, workplace, record, |folder| write(folder, &product))?;
         Ok((read(&self.setting_folder(index))?, Origin::Computed))
     }
 
@@ -401,37 +420,36 @@ impl Project {
         let order = |p: &IPosterior| study.infer.methods.iter().position(|method| method.name() == p.method);
         let n_found = posteriors.len();
         posteriors.retain(|p| order(p).is_some());
-        let has = |posteriors: &[IPosterior], method: &Method| posteriors.iter().any(|p| p.method == method.name());
-        let missing: Vec<Method> =
-            study.infer.methods.iter().filter(|method| !has(&posteriors, method)).copied().collect();
-        if !missing.is_empty() || posteriors.len() < n_found {
-            self.claim(workplace)?;
+        let is_missing = |method: &&Method| posteriors.iter().all(|p| p.method != method.name());
+        let missing: Vec<Method> = study.infer.methods.iter().filter(is_missing).copied().collect();
+        if missing.is_empty() && posteriors.len() == n_found {
+            posteriors.sort_by_key(order);
+            return Ok((posteriors, origin));
         }
+        self.claim(workplace)?;
+        let record = self.record(index, Stage::Infer);
+        let used = stages::measurement_file(study, measured)?;
         let mut keep = |posteriors: &mut Vec<IPosterior>, seconds: f64| {
             posteriors.sort_by_key(order);
             let files = Folder::i_step_files(posteriors.iter().map(|p| p.method.as_str()));
-            self.keep(index, Stage::Infer, workplace, files, seconds, |folder| {
-                match &study.measurements {
-                    MeasurementSource::File(path) => folder.copy_measurements(path)?,
-                    _ => folder.write_measurements(&stages::measurement_table(study, measured)?)?,
-                }
+            let record = StageRecord { files, seconds, ..record.clone() };
+            self.keep(index, Stage::Infer, workplace, record, |folder| {
+                folder.write_measurements(&used)?;
                 folder.write_i_step(&names, posteriors)
             })
         };
-        if !missing.is_empty() {
-            origin = Origin::Computed;
-            let mut start = Instant::now();
-            stages::infer(study, posterior, measured, &missing, monitor, &mut |new| {
-                posteriors.extend(new);
-                seconds += start.elapsed().as_secs_f64();
-                start = Instant::now();
-                keep(&mut posteriors, seconds)
-            })?;
-        } else if posteriors.len() < n_found {
+        if missing.is_empty() {
             keep(&mut posteriors, seconds)?;
+            return Ok((posteriors, origin));
         }
-        posteriors.sort_by_key(order);
-        Ok((posteriors, origin))
+        let mut start = Instant::now();
+        stages::infer(study, posterior, measured, &missing, monitor, &mut |new| {
+            posteriors.extend(new);
+            seconds += start.elapsed().as_secs_f64();
+            start = Instant::now();
+            keep(&mut posteriors, seconds)
+        })?;
+        Ok((posteriors, Origin::Computed))
     }
 
     /// The training set that a finished simulate stage left.

@@ -230,8 +230,11 @@ pub(super) fn measured(study: &Study) -> Result<Vec<Measured>> {
     Ok(outputs.map(|(o, y)| Measured { output: o.name.clone(), y, known: known.clone(), sd: None }).collect())
 }
 
-/// Generated measurements as the file a user would have given.
-pub(super) fn measurement_table(study: &Study, measured: &[Measured]) -> Result<Table> {
+/// The file of measurements: the study's own, or what a user would have given for those generated.
+pub(super) fn measurement_file(study: &Study, measured: &[Measured]) -> Result<Vec<u8>> {
+    if let MeasurementSource::File(path) = &study.measurements {
+        return std::fs::read(path).map_err(|e| Error::file(path, e, "check the path of the measurements"));
+    }
     let mut table = Table::new();
     for (d, condition) in study.conditions.iter().enumerate() {
         table = table.with_numbers(&condition.name, measured[0].known.col(d))?;
@@ -239,7 +242,7 @@ pub(super) fn measurement_table(study: &Study, measured: &[Measured]) -> Result<
     for output in measured {
         table = table.with_numbers(&output.output, output.y.clone())?;
     }
-    Ok(table)
+    table.to_csv()
 }
 
 /// Names of the I-draws' columns: unknowns, then the unknown sds of measured outputs.

@@ -372,16 +372,10 @@ impl Folder {
         Ok((read_draws(&self.file("t_draws.csv"))?, self.read_json("t_step.json")?))
     }
 
-    /// Writes measurements that were generated.
-    pub fn write_measurements(&self, table: &Table) -> Result<()> {
+    /// Writes a file of measurements.
+    pub fn write_measurements(&self, content: &[u8]) -> Result<()> {
         self.prepare()?;
-        table.write(&self.file(MEASUREMENTS))
-    }
-
-    /// Keeps a copy of a file of measurements.
-    pub fn copy_measurements(&self, from: &Path) -> Result<()> {
-        let bytes = std::fs::read(from).map_err(|e| Error::file(from, e, "check the path of the measurements"))?;
-        write_atomically(&self.file(MEASUREMENTS), &bytes)
+        write_atomically(&self.file(MEASUREMENTS), content)
     }
 
     /// Names of the files that measurements and I-posteriors by these methods are kept in.
