@@ -10,7 +10,9 @@ use std::path::PathBuf;
 /// only what has changed.
 #[derive(Debug, Parser)]
 #[command(name = "twostep", version = twostep::run::VERSION, max_term_width = 100, arg_required_else_help = true)]
-#[command(after_help = "Exit status: 0 done, 1 a computation failed, 2 bad study or arguments, 130 interrupted.")]
+#[command(
+    after_help = "Exit status: 0 done, 1 a computation or the disk failed, 2 bad study or arguments, 130 interrupted."
+)]
 pub(crate) struct Arguments {
     /// What to do.
     #[command(subcommand)]
@@ -55,6 +57,7 @@ pub(crate) enum Command {
     #[command(after_long_help = methods::SHORT)]
     Infer(infer::Infer),
     /// Predict outputs at new conditions, from finished results
+    #[command(after_long_help = predict::COLUMNS)]
     Predict(predict::Predict),
     /// Check a study and say what it would do, without doing it
     Check(check::Check),

@@ -38,7 +38,7 @@ impl From<io::Error> for Failure {
 }
 
 impl Failure {
-    /// Tells the user, and returns 1 where a computation failed, 2 for bad input, 130 for an interruption.
+    /// Tells the user, and returns 1 where a computation or the disk failed, 2 for bad input, 130 for an interruption.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Study(problems) => {
@@ -57,7 +57,16 @@ impl Failure {
             Self::Library(error) => {
                 let (found, repair, code) = match error {
                     Error::Invalid { place, found, repair } => (format!("{place}: {found}"), Some(repair), 2),
-                    Error::File { path, source, repair } => (format!("{}: {source}", path.display()), Some(repair), 2),
+                    Error::File { path, source, repair } => {
+                        // A disk that is full or read-only is no fault of the arguments.
+                        let disk = matches!(
+                            source.kind(),
+                            io::ErrorKind::StorageFull
+                                | io::ErrorKind::ReadOnlyFilesystem
+                                | io::ErrorKind::QuotaExceeded
+                        );
+                        (format!("{}: {source}", path.display()), Some(repair), if disk { 1 } else { 2 })
+                    }
                     Error::Failed { stage, problem, repair } => (format!("{stage}: {problem}"), Some(repair), 1),
                     Error::Interrupted => (error.to_string(), None, 130),
                     other => (other.to_string(), None, 1),
@@ -126,5 +135,20 @@ impl Diagnostic for Report<'_> {
         let span = self.problem.span.clone()?;
         let label = Some(self.problem.label.clone()).filter(|label| !label.is_empty());
         Some(Box::new(std::iter::once(LabeledSpan::new_primary_with_span(label, span))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_disk_is_no_argument() {
+        let code = |kind: io::ErrorKind| Failure::from(Error::file(Path::new("results"), kind.into(), "")).report();
+        assert_eq!(code(io::ErrorKind::StorageFull), ExitCode::from(1));
+        assert_eq!(code(io::ErrorKind::ReadOnlyFilesystem), ExitCode::from(1));
+        assert_eq!(code(io::ErrorKind::NotFound), ExitCode::from(2));
+        assert_eq!(code(io::ErrorKind::PermissionDenied), ExitCode::from(2));
     }
 }

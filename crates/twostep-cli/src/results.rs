@@ -93,8 +93,11 @@ pub(crate) fn rounded<const N: usize>(values: [f64; N], scale: f64) -> [String; 
     values.map(|value| format!("{value:.decimals$}"))
 }
 
-/// `1.577 [1.538, 1.622]`: mean, and the interval that holds 90 %.
+/// `1.577 [1.538, 1.622]`: mean, and the interval that holds 90 %; `n/a` where part of the posterior has no finite value.
 fn quantity(summary: &QuantitySummary) -> String {
+    if !summary.mean.is_finite() {
+        return "n/a".to_owned();
+    }
     let [mean, low, high] = rounded([summary.mean, summary.q05, summary.q95], summary.q95 - summary.q05);
     format!("{mean} [{low}, {high}]")
 }
@@ -164,13 +167,13 @@ fn stage_lines(study: &Study, result: &SettingResult) -> String {
     let mut text = format!("simulate   {runs} runs of {}{failures} ({simulated})\n", study.simulator.builtin);
     for report in &result.t_reports {
         let own = &report.leave_one_out;
+        let q2 = own.q2.map_or("no Q2 (it needs two different outputs)".to_owned(), |q2| format!("Q2 {q2:.2}"));
         // Percentages round towards doubt: 99.6 % of the runs is not all of them.
         let _ = writeln!(
             text,
-            "train      {}: {}, Q2 {:.2}, {:.0} % of left-out runs inside their 90 % interval ({})",
+            "train      {}: {}, {q2}, {:.0} % of left-out runs inside their 90 % interval ({})",
             report.output,
             report.method,
-            own.q2,
             (100.0 * own.coverage_90).floor(),
             origin(result, Stage::Train),
         );
@@ -197,10 +200,11 @@ fn overview(results: &[SettingResult]) -> String {
         }
         let mut line = format!("{:<10} {}", stage.name(), counts.join(", "));
         if stage == Stage::Train {
-            let q2 = results.iter().flat_map(|result| result.t_reports.iter().map(|report| report.leave_one_out.q2));
-            let (low, high) =
-                q2.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), q2| (low.min(q2), high.max(q2)));
-            let _ = write!(line, "; Q2 {low:.2} to {high:.2}");
+            let reports = results.iter().flat_map(|result| &result.t_reports);
+            let q2 = || reports.clone().filter_map(|report| report.leave_one_out.q2);
+            if let (Some(low), Some(high)) = (q2().reduce(f64::min), q2().reduce(f64::max)) {
+                let _ = write!(line, "; Q2 {low:.2} to {high:.2}");
+            }
         }
         text.push_str(&line);
         text.push('\n');

@@ -4,7 +4,7 @@ use crate::arguments::Global;
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
 use twostep::Error;
-use twostep::run::{Project, with_measurements};
+use twostep::run::Project;
 use twostep::study::{self, MeasurementSource, Setting, read_measurements, shipped};
 
 /// Loads the study, puts in what the flags override, and finds the folder of results.
@@ -24,12 +24,13 @@ pub(crate) fn open(file: &Path, global: &Global, measurements: Option<&Path>) ->
             }
             study.seed = seed;
         }
-        if let Some(measurements) = measurements {
-            with_measurements(study, measurements);
-        }
     }
     let folder = global.out.clone().unwrap_or_else(|| default_folder(file));
-    Ok(Project::new(settings, folder))
+    let project = Project::new(settings, folder);
+    Ok(match measurements {
+        Some(file) => project.with_measurements(file),
+        None => project,
+    })
 }
 
 /// Reads every file of measurements, so that a wrong one is refused before the simulator has run for hours.

@@ -177,15 +177,243 @@ fn a_second_run_does_only_what_changed() {
         line.split_whitespace().nth(1).unwrap().to_owned()
     };
     assert_eq!(stages.map(state), ["fresh", "fresh", "stale"]);
-    holds(&status.out, "[infer] changed");
+    holds(&status.out, "e-post: not computed yet");
     let third = place.run(&["run", "study.toml"]).ends(0);
     assert_eq!(origins(&third.out), ["kept", "kept", "computed"]);
+    // Methods that are no longer asked for leave nothing behind, and those added are what they would have been alone.
+    assert!(!place.0.join("study.twostep/i_draws_point.csv").exists());
+    place.run(&["run", "study.toml", "--out", "anew"]).ends(0);
+    for file in ["summary.json", "summary.csv", "i_draws_e-lik.csv", "i_draws_e-post.csv"] {
+        assert!(place.read(&format!("study.twostep/{file}")) == place.read(&format!("anew/{file}")), "{file} differs");
+    }
     assert_eq!(before, [modified("training.csv"), modified("t_draws.csv")]);
     assert!(!third.err.contains("simulate:"), "{}", third.err);
 
     let seeded = place.run(&["simulate", "study.toml", "--seed", "4"]).ends(0);
     assert_eq!(origin(&seeded.out, "simulate"), "computed");
     assert!(!seeded.out.contains("train"));
+}
+
+#[test]
+fn a_single_run_has_no_q2_and_is_no_bad_surrogate() {
+    // The paper's appendix trains on one run; a constant output has no variance either.
+    let place = Place::new("single");
+    place.run(&["new", "slope", "--from", "paper/slope"]).ends(0);
+    place.write("slope.toml", &place.read("slope.toml").replace("draws = 20000", "draws = 101"));
+    let ran = place.run(&["run", "slope.toml"]).ends(0);
+    holds(&ran.out, "no Q2 (it needs two different outputs)");
+    assert!(!ran.err.contains("predicted badly"), "{}", ran.err);
+    place.run(&["run", "slope.toml"]).ends(0);
+    place.write("study.toml", &TINY.replace("beta = 3", "beta = 0"));
+    holds(&place.run(&["run", "study.toml"]).ends(0).out, "no Q2");
+}
+
+#[test]
+fn a_derived_quantity_without_a_value_loses_only_itself() {
+    let study = format!("{TINY}\n[derived]\nlg = \"log(gamma)\"\ndouble = \"2 * gamma\"\n");
+    // Half of the posterior is negative.
+    let place = Place::with_study("undefined", &study.replace("truth = { gamma = 0.15 }", "truth = { gamma = 0 }"));
+    for engine in ["grid", "smc", "nuts"] {
+        let text = place.read("study.toml").replace("[infer]\n", &format!("[infer]\nengine = \"{engine}\"\n"));
+        place.write("other.toml", &text);
+        let ran = place.run(&["run", "other.toml"]).ends(0);
+        holds(&ran.out, "n/a");
+        holds(&ran.err, "derived.lg: ");
+        holds(&ran.err, "of the posterior by e-lik has no");
+        let summary: Value = serde_json::from_str(&place.read("other.twostep/summary.json")).unwrap();
+        let quantities = &summary["settings"][0]["methods"]["e-lik"]["unknowns"];
+        assert!(quantities["lg"]["mean"].is_null() && quantities["lg"]["q50"].is_null(), "{quantities}");
+        let mean = |name: &str| quantities[name]["mean"].as_f64().unwrap();
+        // Sums of the same terms in another order: some thousand of at most one.
+        assert!((mean("double") - 2.0 * mean("gamma")).abs() <= 1e4 * f64::EPSILON, "{quantities}");
+        let table = place.read("other.twostep/summary.csv");
+        assert!(table.lines().any(|line| line.starts_with(&format!("e-lik,lg,{engine},,,"))), "{table}");
+        place.run(&["run", "other.toml"]).ends(0);
+    }
+}
+
+/// All files below a folder, with the time of their last change.
+fn files(folder: &Path) -> Vec<(PathBuf, std::time::SystemTime)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let changed = fs::metadata(&path).unwrap().modified().unwrap();
+        all.extend(if path.is_dir() { files(&path) } else { Vec::new() });
+        all.push((path, changed));
+    }
+    all.sort();
+    all
+}
+
+/// The reason that `status` gives for a stage, or `fresh`.
+fn state(place: &Place, stage: &str) -> String {
+    let status = place.run(&["status", "study.toml", "--json"]).ends(0).json();
+    let stages = status["stages"].as_array().unwrap();
+    let own = stages.iter().find(|own| own["stage"] == stage).unwrap();
+    if own["fresh"] == true { "fresh".into() } else { own["reason"].as_str().unwrap().into() }
+}
+
+#[test]
+fn finished_results_are_not_written_again() {
+    let place = Place::with_study("unchanged", TINY);
+    place.run(&["run", "study.toml"]).ends(0);
+    let before = (files(&place.0), fs::metadata(place.0.join("study.twostep")).unwrap().modified().unwrap());
+    for command in ["run", "infer", "train", "simulate"] {
+        place.run(&[command, "study.toml"]).ends(0);
+    }
+    let after = (files(&place.0), fs::metadata(place.0.join("study.twostep")).unwrap().modified().unwrap());
+    assert_eq!(before, after);
+}
+
+#[test]
+fn which_method_leads_and_their_order_make_nothing_stale() {
+    let place = Place::with_study("presentation", TINY);
+    place.run(&["run", "study.toml"]).ends(0);
+    place.write(
+        "study.toml",
+        &TINY.replace("methods = [\"point\", \"e-lik\"]", "methods = [\"e-lik\", \"point\"]\nanswer = \"point\""),
+    );
+    assert_eq!(state(&place, "infer"), "fresh");
+    let ran = place.run(&["run", "study.toml"]).ends(0);
+    assert_eq!(origin(&ran.out, "infer"), "kept");
+    holds(&ran.out, "* point");
+    let study = TINY.replace("[infer]", "[infer]\npropagate = [\"coefficients\", \"sigma-a\"]");
+    place.write("study.toml", &study.replace("draws = 200", "draws = 300"));
+    assert_eq!(state(&place, "infer"), "infer.draws, infer.propagate changed");
+    place.write("study.toml", &study.replace("degree = 3", "degree = 2"));
+    assert_eq!(state(&place, "train"), "scale or surrogate of y changed");
+    assert_eq!(state(&place, "infer"), "an earlier stage is stale");
+}
+
+#[test]
+fn missing_and_broken_files_are_made_again() {
+    let place = Place::with_study("broken", TINY);
+    place.run(&["run", "study.toml"]).ends(0);
+    let answer = place.read("study.twostep/summary.json");
+    for (file, stage) in [
+        ("training.csv", "simulate"),
+        ("t_draws.csv", "train"),
+        ("t_step.json", "train"),
+        ("i_draws_point.csv", "infer"),
+        ("i_step.json", "infer"),
+        ("measurements.csv", "infer"),
+    ] {
+        let path = place.0.join("study.twostep").join(file);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(state(&place, stage), format!("{file} is missing"));
+        assert_eq!(origin(&place.run(&["run", "study.toml"]).ends(0).out, stage), "computed");
+        if file != "measurements.csv" {
+            fs::write(&path, "{").unwrap();
+            holds(&state(&place, stage), file);
+            assert_eq!(origin(&place.run(&["run", "study.toml"]).ends(0).out, stage), "computed");
+        }
+    }
+    assert_eq!(place.read("study.twostep/summary.json"), answer);
+}
+
+#[test]
+fn a_folder_of_others_is_refused_before_anything_runs() {
+    let place = Place::with_study("foreign", TINY);
+    fs::create_dir(place.0.join("thesis")).unwrap();
+    place.write("thesis/training.csv", "mine");
+    for command in ["run", "simulate", "train", "infer"] {
+        let ran = place.run(&[command, "study.toml", "--out", "thesis"]).ends(2);
+        holds(&ran.err, "not results of twostep (training.csv)");
+        assert!(!ran.err.contains("simulate:"), "{}", ran.err);
+        holds(&place.run(&[command, "study.toml", "--out", "study.toml"]).ends(2).err, "this is a file");
+    }
+    assert_eq!(place.read("thesis/training.csv"), "mine");
+    // Files that are added to results later are left alone.
+    place.run(&["run", "study.toml"]).ends(0);
+    place.write("study.twostep/notes.txt", "mine");
+    place.run(&["run", "study.toml", "--seed", "9"]).ends(0);
+    assert_eq!(place.read("study.twostep/notes.txt"), "mine");
+}
+
+#[test]
+fn two_processes_do_not_write_into_one_folder() {
+    let place = Place::with_study("lock", TINY);
+    place.run(&["simulate", "study.toml"]).ends(0);
+    let lock = fs::File::open(place.0.join("study.twostep/.lock")).unwrap();
+    lock.lock().unwrap();
+    let ran = place.run(&["run", "study.toml"]).ends(1);
+    holds(&ran.err, "study.twostep: another twostep is working in this folder");
+    place.run(&["simulate", "study.toml"]).ends(0);
+    drop(lock);
+    place.run(&["run", "study.toml"]).ends(0);
+}
+
+#[test]
+fn other_measurements_leave_the_studys_own_results_alone() {
+    let place = Place::with_study("own", TINY);
+    place.write("other.csv", "omega,y,note\n-0.5,0.1,a\n0.5,0.9,b\n");
+    place.write("at.csv", "omega\n0\n");
+    place.run(&["run", "study.toml"]).ends(0);
+    let own = files(&place.0.join("study.twostep"));
+    let ran = place.run(&["infer", "study.toml", "--measurements", "other.csv"]).ends(0);
+    assert_eq!(["simulate", "train", "infer"].map(|stage| origin(&ran.out, stage)), ["shared", "shared", "computed"]);
+    holds(&ran.out, "results in study.twostep/measurements=other.csv");
+    let name = "study.twostep/measurements=other.csv";
+    assert_eq!(place.read(&format!("{name}/measurements.csv")), place.read("other.csv"));
+    let summary =
+        |folder: &str| -> Value { serde_json::from_str(&place.read(&format!("{folder}/summary.json"))).unwrap() };
+    let measurements = &summary(name)["settings"][0]["measurements"];
+    assert_eq!(*measurements, serde_json::json!({ "source": "other.csv", "values": { "y": 2 } }));
+    let measurements = &summary("study.twostep")["settings"][0]["measurements"];
+    assert_eq!(*measurements, serde_json::json!({ "source": "synthetic", "values": { "y": 5 } }));
+    assert_eq!(state(&place, "infer"), "fresh");
+    let now = files(&place.0.join("study.twostep"));
+    // The ledger is written when the folder is taken, with the content that it had.
+    let own: Vec<_> = own.iter().filter(|(path, _)| !path.ends_with("stages.json")).collect();
+    assert!(own.iter().all(|file| now.contains(file)), "{own:?}\n{now:?}");
+
+    let predict = |more: &[&str]| place.run(&[&["predict", "study.toml", "--at", "at.csv"], more].concat()).ends(0).out;
+    let (by_own, by_other) = (predict(&[]), predict(&["--measurements", "other.csv"]));
+    holds(&by_other, "from other.csv");
+    assert_ne!(by_own, by_other);
+    let status = place.run(&["status", "study.toml", "--measurements", "other.csv", "--json"]).ends(0).json();
+    assert!(status["stages"].as_array().unwrap().iter().all(|stage| stage["fresh"] == true), "{status}");
+    let status = place.run(&["status", "study.toml"]).ends(0).out;
+    holds(&status, "results in study.twostep\nresults of other measurements in study.twostep/measurements=other.csv\n");
+    // Another file of the same name has a folder of its own.
+    fs::create_dir(place.0.join("more")).unwrap();
+    place.write("more/other.csv", "omega,y\n0,0.4\n");
+    place.run(&["infer", "study.toml", "--measurements", "more/other.csv"]).ends(0);
+    assert_eq!(place.read(&format!("{name}/measurements.csv")), place.read("other.csv"));
+}
+
+#[test]
+fn a_changed_sweep_finds_its_results_and_removes_what_is_left_over() {
+    let sweep = |values: &str| format!("{TINY}\n[sweep]\n\"design.runs\" = [{values}]\n");
+    let place = Place::with_study("changed", &sweep("20, 25"));
+    place.run(&["run", "study.toml"]).ends(0);
+    let table = place.read("study.twostep/summary.csv");
+    let rows = |table: &str| {
+        table.lines().skip(1).map(|line| line.split(',').take(3).collect::<Vec<_>>().join(",")).collect::<Vec<_>>()
+    };
+    assert!(table.starts_with("design.runs,setting,folder,method"), "{table}");
+    assert_eq!(rows(&table)[2], "25,2,design.runs=25");
+    place.write("study.twostep/design.runs=20/notes.txt", "mine");
+    place.write("study.toml", &sweep("30, 25"));
+    let ran = place.run(&["run", "study.toml"]).ends(0);
+    assert_eq!(ran.out.matches("(kept)").count(), 3, "{}", ran.out);
+    let gone = place.0.join("study.twostep/design.runs=20");
+    let left: Vec<_> = fs::read_dir(&gone).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["notes.txt"]);
+    // Without the sweep the study is one of its settings, and then the other way round.
+    place.write("study.toml", &TINY.replace("runs = 30", "runs = 25"));
+    let ran = place.run(&["run", "study.toml"]).ends(0);
+    assert_eq!(ran.out.matches("(shared)").count(), 3, "{}", ran.out);
+    assert!(!place.0.join("study.twostep/design.runs=25").exists());
+    place.write("study.toml", &sweep("25"));
+    let ran = place.run(&["run", "study.toml"]).ends(0);
+    assert_eq!(ran.out.matches("(shared)").count(), 3, "{}", ran.out);
+    assert!(!place.0.join("study.twostep/training.csv").exists());
+    let summary: Value = serde_json::from_str(&place.read("study.twostep/summary.json")).unwrap();
+    assert_eq!(
+        (&summary["settings"][0]["number"], &summary["settings"][0]["folder"]),
+        (&1.into(), &"design.runs=25".into())
+    );
 }
 
 #[test]
@@ -322,6 +550,50 @@ draws = 200
 }
 
 #[test]
+fn predictions_have_the_surrogates_error_where_it_is_propagated() {
+    let study = TINY.replace("degree = 3", "degree = 3\nsigma_a = 0.5");
+    let propagate = |what: &str| study.replace("[infer]", &format!("[infer]\npropagate = [{what}]"));
+    let place = Place::with_study("errors", &propagate("\"coefficients\", \"sigma-a\""));
+    place.write("at.csv", "omega\n0\n0\n");
+    let predict = |method: &str| {
+        place.run(&["run", "study.toml"]).ends(0);
+        let ran = place.run(&["predict", "study.toml", "--at", "at.csv", "--method", method, "--json"]).ends(0).json();
+        let sd = |i: usize| ran["predictions"][i]["sd"].as_f64().unwrap();
+        [sd(0), sd(1)]
+    };
+    let with = predict("point");
+    // Rows at the same conditions share their error, so that they are one prediction.
+    assert_eq!(with[0], with[1]);
+    place.write(
+        "study.toml",
+        &propagate("\"coefficients\", \"sigma-a\"").replace("[infer]", "[infer]\nerror = \"independent\""),
+    );
+    let independent = predict("point");
+    assert_ne!(independent[0], independent[1]);
+    place.write("study.toml", &propagate("\"coefficients\""));
+    let without = predict("point");
+    // Half the sd of all outputs is many times what five measurements with an sd of 0.05 leave open.
+    assert!(without[0] < 0.5 * with[0], "{without:?} {with:?}");
+}
+
+#[test]
+fn a_study_without_conditions_predicts_without_a_file() {
+    let study = TINY
+        .replace("[conditions.omega]\nrange = [-1, 1]\n", "")
+        .replace("beta = 3", "beta = 3\nomega = 0.2")
+        .replace("at = { omega = \"linspace(-1, 1, 5)\" }", "replicates = 3");
+    let place = Place::with_study("unconditional", &study);
+    place.run(&["run", "study.toml"]).ends(0);
+    assert_eq!(
+        place.run(&["predict", "study.toml", "--json"]).ends(0).json()["predictions"].as_array().unwrap().len(),
+        1
+    );
+    place.write("study.toml", TINY);
+    holds(&place.run(&["predict", "study.toml"]).ends(2).err, "a column for each of omega");
+    holds(&place.run(&["predict", "--help"]).ends(0).out, "approximation error where infer.propagate");
+}
+
+#[test]
 fn json_stands_alone_on_standard_output() {
     let place = Place::with_study("json", TINY);
     place.write("at.csv", "omega\n0\n");
@@ -386,17 +658,18 @@ fn a_sweep_shares_stages_and_becomes_one_table() {
 #[cfg(unix)]
 #[test]
 fn ctrl_c_stops_and_keeps_finished_stages() {
-    // Ten thousand fits by NUTS, some 5 ms each: far from finished when the signal comes, right after training.
-    let slow = TINY
-        .replace("draws = 20\n", "draws = 10000\n")
-        .replace("methods = [\"point\", \"e-lik\"]", "methods = [\"e-post\"]\nanswer = \"e-post\"\nengine = \"nuts\"");
+    // Ten thousand fits by NUTS, some 5 ms each: far from finished when the signal comes, right after Point.
+    let slow = TINY.replace("draws = 20\n", "draws = 10000\n").replace(
+        "methods = [\"point\", \"e-lik\"]",
+        "methods = [\"e-post\", \"point\"]\nanswer = \"e-post\"\nengine = \"nuts\"",
+    );
     let place = Place::with_study("interrupt", &slow);
     let mut command = place.command(&["run", "study.toml"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let stages = place.0.join("study.twostep/stages.json");
     let start = Instant::now();
-    let trained = |path: &Path| fs::read_to_string(path).is_ok_and(|text| text.contains("\"train\""));
-    while !trained(&stages) && start.elapsed() < Duration::from_secs(20) {
+    let started = |path: &Path| fs::read_to_string(path).is_ok_and(|text| text.contains("\"i_draws_point.csv\""));
+    while !started(&stages) && start.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
@@ -413,6 +686,10 @@ fn ctrl_c_stops_and_keeps_finished_stages() {
     let status = place.run(&["status", "study.toml", "--json"]).ends(0).json();
     let fresh: Vec<&Value> = status["stages"].as_array().unwrap().iter().map(|stage| &stage["fresh"]).collect();
     assert_eq!(fresh, [&Value::Bool(true), &Value::Bool(true), &Value::Bool(false)]);
+    assert_eq!(state(&place, "infer"), "e-post: not computed yet");
+    place.write("at.csv", "omega\n0\n");
+    place.run(&["predict", "study.toml", "--at", "at.csv", "--method", "point"]).ends(0);
+    holds(&place.run(&["predict", "study.toml", "--at", "at.csv"]).ends(1).err, "e-post is not computed yet");
 }
 
 #[test]

@@ -234,11 +234,11 @@ impl Table {
         Err(Error::invalid(place, format!("there is no column `{name}` among {list}"), repair))
     }
 
-    /// Writes a header line and a line per row, so that a reader sees the old file or the new one, never a part.
+    /// A header line and a line per row.
     ///
     /// # Errors
-    /// What the system says about the file or its folder.
-    pub fn write(&self, path: &Path) -> Result<()> {
+    /// None that is known: writing to memory does not fail.
+    pub fn to_csv(&self) -> Result<Vec<u8>> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         let written = writer
             .write_record(self.names())
@@ -252,7 +252,15 @@ impl Table {
             })
             .map_err(std::io::Error::other)
             .and_then(|()| writer.into_inner().map_err(|problem| problem.into_error()));
-        write_atomically(path, &written.map_err(|problem| Error::file(path, problem, "report this as a bug"))?)
+        written.map_err(|problem| Error::failed("table", problem.to_string(), "report this as a bug"))
+    }
+
+    /// Writes [`Table::to_csv`], so that a reader sees the old file or the new one, never a part.
+    ///
+    /// # Errors
+    /// What the system says about the file or its folder.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        write_atomically(path, &self.to_csv()?)
     }
 }
 

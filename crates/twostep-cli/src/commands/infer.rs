@@ -10,7 +10,8 @@ use twostep::study::Stage;
 pub(crate) struct Infer {
     /// The study file
     study: PathBuf,
-    /// Take the measurements from this CSV file instead of the study's
+    /// Take the measurements from this CSV file instead of the study's; results go into a folder of their own inside the
+    /// study's
     #[arg(long, value_name = "FILE")]
     measurements: Option<PathBuf>,
 }

@@ -13,14 +13,21 @@ use twostep::infer::propagation::Method;
 use twostep::run::{self, Project};
 use twostep::table::Table;
 
+/// What the columns hold.
+pub(crate) const COLUMNS: &str = "\
+Output: the surrogate under the I-posterior, with its approximation error where infer.propagate has \"sigma-a\" (rows at the \
+same conditions share it where infer.error = \"shared\"), and without where it has not.
+
+Measurement: a new measurement of that output, with the measurement noise besides.";
+
 /// Arguments of `predict`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Predict {
     /// The study file
     study: PathBuf,
-    /// CSV file with a column for each condition and a row for each point
+    /// CSV file with a column for each condition and a row for each point; not needed by a study without conditions
     #[arg(long, value_name = "FILE")]
-    at: PathBuf,
+    at: Option<PathBuf>,
     /// Predict by this method instead of the study's answer
     #[arg(long, value_parser = PossibleValuesParser::new(Method::ALL.map(Method::name)))]
     method: Option<String>,
@@ -39,10 +46,10 @@ impl Predict {
     pub(crate) fn execute(&self, global: &Global) -> Result<(), Failure> {
         let project = session::open(&self.study, global, self.measurements.as_deref())?;
         let index = self.index(&project)?;
-        let at = Table::read(&self.at)?;
+        let at = self.at.as_deref().map(Table::read).transpose()?;
         let named = |name: &String| Method::ALL.into_iter().find(|method| method.name() == name);
         let method = self.method.as_ref().and_then(named);
-        let predictions = run::predict(&project, index, &at, method)?;
+        let predictions = run::predict(&project, index, at.as_ref(), method)?;
         if let Some(path) = &self.save {
             predictions.write(path)?;
         }
@@ -59,7 +66,8 @@ impl Predict {
             }));
         }
         let mut text = table(&predictions, study.conditions.len())?;
-        text.push_str(&format!("\nby {method}; output and new measurement as [5 %, 95 %]\n"));
+        let measurements = self.measurements.as_ref().map_or(String::new(), |file| format!(" from {}", file.display()));
+        text.push_str(&format!("\nby {method}{measurements}; output and new measurement as [5 %, 95 %]\n"));
         if let Some(path) = &self.save {
             text.push_str(&format!("saved to {}\n", path.display()));
         }

@@ -13,11 +13,14 @@ use std::path::PathBuf;
 pub(crate) struct Status {
     /// The study file
     study: PathBuf,
+    /// Show the results of `infer` with these measurements instead of the study's
+    #[arg(long, value_name = "FILE")]
+    measurements: Option<PathBuf>,
 }
 
 impl Status {
     pub(crate) fn execute(&self, global: &Global) -> Result<(), Failure> {
-        let project = session::open(&self.study, global, None)?;
+        let project = session::open(&self.study, global, self.measurements.as_deref())?;
         let stages = project.status();
         if global.json {
             let stages: Vec<Value> = stages
@@ -29,7 +32,11 @@ impl Status {
                     json!({ "setting": label, "stage": stage, "fresh": fresh, "reason": status.reason })
                 })
                 .collect();
-            return super::print_json(&json!({ "folder": project.folder().display().to_string(), "stages": stages }));
+            return super::print_json(&json!({
+                "folder": project.folder().display().to_string(),
+                "stages": stages,
+                "other_measurements": project.other_measurements(),
+            }));
         }
         let keys = stages.first().map_or(&[][..], |status| &status.label).iter().map(|(key, _)| key.clone());
         let leading = keys.len() + 1;
@@ -42,6 +49,10 @@ impl Status {
             grid.push(values.chain(cells).collect(), false);
         }
         let table = grid.render(output::width(), output::stdout_coloured());
-        Ok(output::print(&format!("{table}\nresults in {}\n", project.folder().display()))?)
+        let mut text = format!("{table}\nresults in {}\n", project.folder().display());
+        for folder in project.other_measurements() {
+            text.push_str(&format!("results of other measurements in {}\n", folder.display()));
+        }
+        Ok(output::print(&text)?)
     }
 }

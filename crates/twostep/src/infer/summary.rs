@@ -6,26 +6,34 @@ use crate::stream::Stream;
 use crate::train::PROBABILITIES;
 use rand::RngExt;
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-/// One unknown, sd or derived quantity of an I-posterior.
+/// One unknown, sd or derived quantity of an I-posterior. Its numbers are NaN, and null in files, where it has no finite value
+/// on part of the posterior.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QuantitySummary {
     /// Its name.
     pub name: String,
     /// Mean.
+    #[serde(deserialize_with = "nan_from_null")]
     pub mean: f64,
     /// Standard deviation.
+    #[serde(deserialize_with = "nan_from_null")]
     pub sd: f64,
     /// 5 % quantile.
+    #[serde(deserialize_with = "nan_from_null")]
     pub q05: f64,
     /// 25 % quantile.
+    #[serde(deserialize_with = "nan_from_null")]
     pub q25: f64,
     /// Median.
+    #[serde(deserialize_with = "nan_from_null")]
     pub q50: f64,
     /// 75 % quantile.
+    #[serde(deserialize_with = "nan_from_null")]
     pub q75: f64,
     /// 95 % quantile.
+    #[serde(deserialize_with = "nan_from_null")]
     pub q95: f64,
     /// Shortest set that holds 90 %: several intervals where the posterior has several modes.
     pub hdi90: Vec<[f64; 2]>,
@@ -43,6 +51,11 @@ pub struct QuantitySummary {
     pub r_hat: Option<f64>,
     /// Largest error of mean, sd and quantiles in sds; null for samplers.
     pub quadrature_error: Option<f64>,
+}
+
+/// JSON has no NaN and writes null in its place.
+fn nan_from_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 impl QuantitySummary {

@@ -1,14 +1,14 @@
 //! Outputs at new conditions under the I-posterior, with surrogate error and measurement noise: why people calibrate.
 
-use super::Project;
 use super::stages::{measurement_sd, parameter_names};
+use super::{Project, Stale};
 use crate::draws::Sorted;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
-use crate::likelihood::{Family, Generator};
+use crate::likelihood::{ErrorSharing, Family, Generator};
 use crate::matrix::Matrix;
 use crate::stream::Stream;
-use crate::study::Stage;
+use crate::study::{Stage, Study};
 use crate::surrogate::Scratch;
 use crate::table::Table;
 use crate::train::{PROBABILITIES, output_draws};
@@ -19,43 +19,41 @@ use rayon::prelude::*;
 /// Predicts every output of setting `index` at the conditions in `at`, one row per point and output.
 ///
 /// Each I-draw takes the T-draw it belongs to (E-Lik, E-Post), the point estimate (Point), or one by its weight (E-Log-Lik,
-/// clusters); the surrogate's approximation error is added. Columns: conditions, output, mean, sd and quantiles of the
-/// simulator's output, then the 90 % interval of a new measurement.
+/// clusters). The surrogate's approximation error is added where the I-step propagates it, one for all rows at the same
+/// conditions where replicates share it. Columns: conditions, output, mean, sd and quantiles of the output so predicted, then
+/// the 90 % interval of a new measurement of it, which has the measurement noise besides. A study without conditions has one
+/// row per output, and needs no `at`.
 ///
 /// # Errors
-/// A stale or missing I-step, a missing condition column, or conditions outside the range where the surrogate was trained.
-pub fn predict(project: &Project, index: usize, at: &Table, method: Option<Method>) -> Result<Table> {
+/// A stale or missing I-step, no `at` or a column missing in it, or conditions outside the range where the surrogate was
+/// trained.
+pub fn predict(project: &Project, index: usize, at: Option<&Table>, method: Option<Method>) -> Result<Table> {
     let setting = &project.settings()[index];
     let study = &setting.study;
-    let folder = project.setting_folder(index);
-    if !folder.is_fresh(Stage::Infer, &study.fingerprint(Stage::Infer)) {
-        return Err(Error::failed(
-            "predict",
-            "the I-step is not finished for this study as it is",
-            "run `twostep run` first",
-        ));
-    }
     let names: Vec<&str> = study.conditions.iter().map(|c| c.name.as_str()).collect();
-    let known = if names.is_empty() { Matrix::zeros(at.n_rows().max(1), 0) } else { at.matrix(&names)? };
-    for i in 0..known.rows() {
-        for (d, condition) in study.conditions.iter().enumerate() {
-            let (lower, upper) = condition.range;
-            let slack = 1e-9 * (upper - lower);
-            if !(lower - slack..=upper + slack).contains(&known[(i, d)]) {
-                return Err(Error::invalid(
-                    at.place(i, &condition.name),
-                    format!("{} lies outside [{lower}, {upper}], where the surrogate was trained", known[(i, d)]),
-                    "extend conditions.range and simulate there, or remove the row",
-                ));
-            }
-        }
-    }
-    let set = project.training(index)?;
-    let posterior = project.t_posterior(index, &set)?;
+    let known = points(study, at)?;
     let parameters = parameter_names(study, &project.measured(index)?);
+    let finished = |stage: Stage, why: Stale| {
+        Error::failed(
+            "predict",
+            format!("the {} stage is not finished for this study as it is: {}", stage.name(), why.into_reason()),
+            "run `twostep run` first, or `twostep infer` with the same --measurements",
+        )
+    };
+    let (_, posteriors) = project
+        .finished(index, Stage::Infer, |folder| folder.read_i_step(&parameters))
+        .map_err(|why| finished(Stage::Infer, why))?;
+    let (_, set) = project
+        .finished(index, Stage::Simulate, |_| project.training(index))
+        .map_err(|why| finished(Stage::Simulate, why))?;
+    let (_, posterior) = project
+        .finished(index, Stage::Train, |_| project.t_posterior(index, &set))
+        .map_err(|why| finished(Stage::Train, why))?;
     let method = method.unwrap_or(study.infer.answer);
-    let posteriors = folder.read_i_step(&parameters)?;
     let answer = posteriors.iter().find(|p| p.method == method.name()).ok_or_else(|| {
+        if study.infer.methods.contains(&method) {
+            return finished(Stage::Infer, Stale::Unusable(format!("{} is not computed yet", method.name())));
+        }
         let known: Vec<&str> = posteriors.iter().map(|p| p.method.as_str()).collect();
         Error::invalid(
             "--method",
@@ -74,6 +72,10 @@ pub fn predict(project: &Project, index: usize, at: &Table, method: Option<Metho
         })
         .collect();
     let n_unknowns = study.unknowns.len();
+    // The row whose approximation error a row has: its own, or that of the first row at the same conditions.
+    let shared = study.infer.error == ErrorSharing::Shared;
+    let twin = |i: usize| (0..i).find(|&j| shared && known.row(j) == known.row(i)).unwrap_or(i);
+    let error_of: Vec<usize> = (0..known.rows()).map(twin).collect();
     let stream = Stream::root(study.seed).named("predict");
     let (mut rows, mut outputs_column): (Vec<Vec<f64>>, Vec<String>) = (Vec::new(), Vec::new());
     let mut conditions: Vec<Vec<f64>> = vec![Vec::new(); names.len()];
@@ -110,11 +112,13 @@ pub fn predict(project: &Project, index: usize, at: &Table, method: Option<Metho
                     Family::LogNormal { .. } => Generator::LogNormal { sd },
                     Family::StudentT { df } => Generator::StudentT { sd, df },
                 });
+                let spread = if study.infer.sigma_a { sigma_a[s] } else { 0.0 };
+                let errors: Vec<f64> =
+                    (0..known.rows()).map(|_| spread * rng.sample::<f64, _>(StandardNormal)).collect();
                 let simulated: Vec<f64> = (0..known.rows())
                     .map(|i| {
                         let (shift, factor) = trained.affine;
-                        let e = sigma_a[s] * rng.sample::<f64, _>(StandardNormal);
-                        let eta = shift + factor * eta[(i, 0)] + e;
+                        let eta = shift + factor * eta[(i, 0)] + errors[error_of[i]];
                         if output.log { eta.exp() } else { eta }
                     })
                     .collect();
@@ -151,4 +155,34 @@ pub fn predict(project: &Project, index: usize, at: &Table, method: Option<Metho
         table = table.with_texts(*name, texts.collect())?;
     }
     Ok(table)
+}
+
+/// The conditions to predict at: one row per point.
+fn points(study: &Study, at: Option<&Table>) -> Result<Matrix> {
+    let names: Vec<&str> = study.conditions.iter().map(|c| c.name.as_str()).collect();
+    if names.is_empty() {
+        return Ok(Matrix::zeros(1, 0));
+    }
+    let Some(at) = at else {
+        return Err(Error::invalid(
+            "--at",
+            "is missing, and outputs depend on conditions",
+            format!("give a CSV file with a column for each of {}", names.join(", ")),
+        ));
+    };
+    let known = at.matrix(&names)?;
+    for i in 0..known.rows() {
+        for (d, condition) in study.conditions.iter().enumerate() {
+            let (lower, upper) = condition.range;
+            let slack = 1e-9 * (upper - lower);
+            if !(lower - slack..=upper + slack).contains(&known[(i, d)]) {
+                return Err(Error::invalid(
+                    at.place(i, &condition.name),
+                    format!("{} lies outside [{lower}, {upper}], where the surrogate was trained", known[(i, d)]),
+                    "extend conditions.range and simulate there, or remove the row",
+                ));
+            }
+        }
+    }
+    Ok(known)
 }

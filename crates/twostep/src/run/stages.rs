@@ -1,14 +1,17 @@
 //! The three stages of one setting, from the study's words to the library's calls.
 
 use crate::error::{Error, Result};
-use crate::infer::{self, IPosterior, Measured, Prepared, Problem, sigma_names};
+use crate::infer::propagation::Method;
+use crate::infer::{
+    self, Derived, Engine, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary, sigma_names,
+};
 use crate::likelihood::Sd;
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
 use crate::simulate::{self, Simulator, design};
 use crate::store::{FailedRun, read_draws};
 use crate::stream::Stream;
-use crate::study::{MeasurementSource, Stage, Study, read_measurements};
+use crate::study::{MeasurementSource, Study, read_measurements};
 use crate::surrogate::SigmaA;
 use crate::table::Table;
 use crate::train::{self, KnownSigmaS, OutputTask, TPosterior, TrainingSet, cluster};
@@ -16,15 +19,6 @@ use rand::RngExt;
 use rand_distr::StandardNormal;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Files that a finished stage leaves (I-draws besides, one per method).
-pub(super) fn files(stage: Stage) -> &'static [&'static str] {
-    match stage {
-        Stage::Simulate => &["training.csv"],
-        Stage::Train => &["t_draws.csv", "t_step.json"],
-        Stage::Infer => &["i_step.json"],
-    }
-}
 
 fn root(study: &Study) -> Stream {
     Stream::root(study.seed)
@@ -236,8 +230,11 @@ pub(super) fn measured(study: &Study) -> Result<Vec<Measured>> {
     Ok(outputs.map(|(o, y)| Measured { output: o.name.clone(), y, known: known.clone(), sd: None }).collect())
 }
 
-/// Generated measurements as the file a user would have given.
-pub(super) fn measurement_table(study: &Study, measured: &[Measured]) -> Result<Table> {
+/// The file of measurements: the study's own, or what a user would have given for those generated.
+pub(super) fn measurement_file(study: &Study, measured: &[Measured]) -> Result<Vec<u8>> {
+    if let MeasurementSource::File(path) = &study.measurements {
+        return std::fs::read(path).map_err(|e| Error::file(path, e, "check the path of the measurements"));
+    }
     let mut table = Table::new();
     for (d, condition) in study.conditions.iter().enumerate() {
         table = table.with_numbers(&condition.name, measured[0].known.col(d))?;
@@ -245,7 +242,7 @@ pub(super) fn measurement_table(study: &Study, measured: &[Measured]) -> Result<
     for output in measured {
         table = table.with_numbers(&output.output, output.y.clone())?;
     }
-    Ok(table)
+    table.to_csv()
 }
 
 /// Names of the I-draws' columns: unknowns, then the unknown sds of measured outputs.
@@ -258,12 +255,35 @@ pub(super) fn parameter_names(study: &Study, measured: &[Measured]) -> Vec<Strin
     study.unknowns.iter().map(|u| u.name.clone()).chain(sigmas).collect()
 }
 
+/// Counts the methods of all calls of the I-step.
+struct Counted<'a> {
+    monitor: &'a dyn Monitor,
+    before: usize,
+    total: usize,
+}
+
+impl Monitor for Counted<'_> {
+    fn proceed(&self) -> bool {
+        self.monitor.proceed()
+    }
+
+    fn progress(&self, what: &str, done: usize, total: usize) {
+        match what {
+            "infer" => self.monitor.progress(what, self.before + done, self.total),
+            _ => self.monitor.progress(what, done, total),
+        }
+    }
+}
+
+/// The I-posteriors by `methods`; each is given to `keep` when it is finished.
 pub(super) fn infer(
     study: &Study,
     posterior: &TPosterior,
     measured: &[Measured],
+    methods: &[Method],
     monitor: &dyn Monitor,
-) -> Result<Vec<IPosterior>> {
+    keep: &mut dyn FnMut(Vec<IPosterior>) -> Result<()>,
+) -> Result<()> {
     let spec = &study.infer;
     let stream = root(study).named("infer");
     let clustered;
@@ -276,21 +296,71 @@ pub(super) fn infer(
         }
         _ => &posterior.draws,
     };
+    let derived = study.derived_quantities()?;
     let problem = Problem {
         outputs: &posterior.outputs,
         draws,
         unknowns: study.prior()?,
         noise: study.outputs.iter().map(|o| o.noise.clone()).collect(),
         measured,
-        derived: study.derived_quantities()?,
+        derived: derived.clone(),
     };
     let prepared = Prepared::new(problem, spec, true)?;
-    let mut posteriors = infer::infer(&prepared, spec, stream, monitor)?;
-    if spec.clusters.is_some() {
-        // T-draws of clusters are centroids, which are not kept: predictions take them from all draws again.
-        posteriors.iter_mut().for_each(|p| p.t_draws = None);
+    // One grid serves both mixtures over the T-draws; they come last, since they take longest.
+    let on_grid = infer::choose_engine(spec.engine, study.unknowns.len()) == Engine::Grid;
+    let together = |a: &Method, b: &Method| on_grid && [a, b].iter().all(|m| matches!(m, Method::ELik | Method::EPost));
+    let mut ordered = methods.to_vec();
+    ordered.sort_by_key(|method| matches!(method, Method::ELik | Method::EPost));
+    let mut before = 0;
+    for group in ordered.chunk_by(together) {
+        let monitor = Counted { monitor, before, total: methods.len() };
+        let spec = InferSpec { methods: group.to_vec(), ..spec.clone() };
+        let mut posteriors = infer::infer(&prepared, &spec, stream, &monitor)?;
+        for posterior in &mut posteriors {
+            withdraw_undefined(posterior, &derived);
+            if spec.clusters.is_some() {
+                // T-draws of clusters are centroids, which are not kept: predictions take them from all draws again.
+                posterior.t_draws = None;
+            }
+        }
+        before += group.len();
+        keep(posteriors)?;
     }
-    Ok(posteriors)
+    Ok(())
+}
+
+/// Withdraws the summary of each quantity that is not finite on part of the posterior, and says on how much of it.
+fn withdraw_undefined(posterior: &mut IPosterior, derived: &[Derived]) {
+    let n_parameters = posterior.unknowns.len() - derived.len();
+    for (i, quantity) in posterior.unknowns.iter_mut().enumerate() {
+        let formula = i.checked_sub(n_parameters).map(|j| &derived[j].expression);
+        let is_finite = |x: &Vec<f64>| formula.map_or_else(|| x[i], |f| f.eval_scalar(x)).is_finite();
+        let undefined = posterior.draws.iter().filter(|x| !is_finite(x)).count() as f64;
+        let numbers = [quantity.mean, quantity.sd].into_iter().chain(quantity.quantiles());
+        let intervals = quantity.hdi90.iter().flatten().copied();
+        if quantity.mcse_quantiles.is_some_and(|errors| errors.iter().any(|error| !error.is_finite())) {
+            quantity.mcse_quantiles = None;
+        }
+        if undefined == 0.0 && numbers.chain(intervals).all(f64::is_finite) {
+            continue;
+        }
+        let QuantitySummary { mean, sd, q05, q25, q50, q75, q95, .. } = quantity;
+        [mean, sd, q05, q25, q50, q75, q95].into_iter().for_each(|number| *number = f64::NAN);
+        quantity.hdi90.clear();
+        let QuantitySummary { mcse_mean, mcse_sd, ess_bulk, ess_tail, r_hat, quadrature_error, .. } = quantity;
+        [mcse_mean, mcse_sd, ess_bulk, ess_tail, r_hat, quadrature_error].into_iter().for_each(|known| *known = None);
+        quantity.mcse_quantiles = None;
+        let place = if formula.is_some() { format!("derived.{}", quantity.name) } else { quantity.name.clone() };
+        let share = match 100.0 * undefined / posterior.draws.len() as f64 {
+            percent if percent >= 0.1 => format!("{percent:.1} %"),
+            _ => "less than 0.1 %".into(),
+        };
+        posterior.warnings.push(format!(
+            "{place}: {share} of the posterior by {} has no finite value of it, so it is not summarised; change the formula, or \
+             the prior where it has none",
+            posterior.method
+        ));
+    }
 }
 
 /// A draw of the measurement sd of an output at I-draw `x`, where it has one that is known or unknown (not a column).

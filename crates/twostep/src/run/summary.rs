@@ -3,8 +3,8 @@
 use super::{Project, SettingResult, VERSION};
 use crate::error::Result;
 use crate::kernels::instruction_set;
-use crate::study::Stage;
-use crate::table::{Table, write_atomically};
+use crate::study::{MeasurementSource, Stage, Study};
+use crate::table::Table;
 use serde_json::{Map, Value, json};
 
 /// The content of `summary.json`.
@@ -13,7 +13,8 @@ pub fn summary(project: &Project, results: &[SettingResult]) -> Value {
         .settings()
         .iter()
         .zip(results)
-        .map(|(setting, result)| {
+        .enumerate()
+        .map(|(i, (setting, result))| {
             let label: Map<String, Value> = result.label.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
             let methods: Map<String, Value> = result
                 .posteriors
@@ -36,12 +37,16 @@ pub fn summary(project: &Project, results: &[SettingResult]) -> Value {
                 .collect();
             let outside: Map<String, Value> =
                 setting.study.unknowns.iter().map(|u| (u.name.clone(), json!(u.mass_outside))).collect();
+            let values: Map<String, Value> = result.measured.iter().map(|(o, n)| (o.clone(), json!(n))).collect();
             json!({
                 "setting": label,
+                "number": i + 1,
+                "folder": folder_name(project, result),
                 "study_hash": setting.study.fingerprint(Stage::Infer),
                 "seed": setting.study.seed,
                 "runs": result.runs[0],
                 "failed_runs": result.runs[1],
+                "measurements": { "source": source(&setting.study), "values": values },
                 "answer": result.answer,
                 "prior_mass_outside_range": outside,
                 "t_step": result.t_reports,
@@ -59,62 +64,56 @@ pub fn summary(project: &Project, results: &[SettingResult]) -> Value {
     })
 }
 
-/// Writes both files to the project's folder.
-pub(super) fn write(project: &Project, results: &[SettingResult]) -> Result<()> {
+/// The setting's folder as seen from the summary.
+fn folder_name(project: &Project, result: &SettingResult) -> String {
+    let inside = result.folder.strip_prefix(project.folder()).unwrap_or(&result.folder);
+    if inside.as_os_str().is_empty() { ".".into() } else { inside.display().to_string() }
+}
+
+/// Where the measurements come from: `synthetic`, or the name of the file.
+fn source(study: &Study) -> Option<String> {
+    match &study.measurements {
+        MeasurementSource::File(path) => Some(path.file_name().unwrap_or_default().to_string_lossy().into_owned()),
+        MeasurementSource::Synthetic { .. } => Some("synthetic".into()),
+        MeasurementSource::None => None,
+    }
+}
+
+/// Names and contents of both files.
+pub(super) fn files(project: &Project, results: &[SettingResult]) -> Result<[(&'static str, Vec<u8>); 2]> {
     let mut text = serde_json::to_string_pretty(&summary(project, results)).expect("keys are strings");
     text.push('\n');
-    write_atomically(&project.folder().join("summary.json"), text.as_bytes())?;
-    table(project, results)?.write(&project.folder().join("summary.csv"))
+    Ok([("summary.json", text.into_bytes()), ("summary.csv", table(project, results)?.to_csv()?)])
 }
 
 /// One row per setting, method and unknown.
 fn table(project: &Project, results: &[SettingResult]) -> Result<Table> {
-    let keys: Vec<String> = results[0].label.iter().map(|(k, _)| k.clone()).collect();
-    let mut texts: Vec<Vec<String>> = vec![Vec::new(); keys.len() + 4];
+    let keys: Vec<&str> = results[0].label.iter().map(|(key, _)| key.as_str()).collect();
+    // Which setting a row belongs to, so that predictions of it can be asked for by number.
+    let places: &[&str] = if keys.is_empty() { &[] } else { &["setting", "folder"] };
     let numbers = ["mean", "sd", "q05", "q25", "q50", "q75", "q95"];
     let optional = ["mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat", "quadrature_error"];
-    let mut values: Vec<Vec<f64>> = vec![Vec::new(); numbers.len()];
-    let mut optionals: Vec<Vec<String>> = vec![Vec::new(); optional.len()];
-    for (setting, result) in project.settings().iter().zip(results) {
+    let origin = ["study_hash", "study_seed", "version"];
+    let names: Vec<&str> = [&keys[..], places, &["method", "unknown", "engine"], &numbers, &optional, &origin].concat();
+    let mut columns: Vec<Vec<String>> = vec![Vec::new(); names.len()];
+    for (i, (setting, result)) in project.settings().iter().zip(results).enumerate() {
         let hash = setting.study.fingerprint(Stage::Infer);
+        let place = [(i + 1).to_string(), folder_name(project, result)];
         for posterior in &result.posteriors {
             for u in &posterior.unknowns {
-                let own = result.label.iter().map(|(_, v)| v.clone());
-                let row = own.chain([posterior.method.clone(), u.name.clone(), posterior.engine.clone(), hash.clone()]);
-                texts.iter_mut().zip(row).for_each(|(column, text)| column.push(text));
-                let row = [u.mean, u.sd, u.q05, u.q25, u.q50, u.q75, u.q95];
-                values.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
-                let row = [u.mcse_mean, u.mcse_sd, u.ess_bulk, u.ess_tail, u.r_hat, u.quadrature_error];
-                let shown = row.map(|v| v.map_or(String::new(), |v| format!("{v}")));
-                optionals.iter_mut().zip(shown).for_each(|(column, text)| column.push(text));
+                let label = result.label.iter().map(|(_, value)| value.clone());
+                let place = place.iter().take(places.len()).cloned();
+                let what = [posterior.method.clone(), u.name.clone(), posterior.engine.clone()];
+                let values = [u.mean, u.sd, u.q05, u.q25, u.q50, u.q75, u.q95].map(Some).into_iter();
+                let values =
+                    values.chain([u.mcse_mean, u.mcse_sd, u.ess_bulk, u.ess_tail, u.r_hat, u.quadrature_error]);
+                // Empty as in JSON null: not known, or not finite.
+                let values = values.map(|v| v.filter(|v| v.is_finite()).map_or(String::new(), |v| format!("{v}")));
+                let origin = [hash.clone(), setting.study.seed.to_string(), VERSION.to_string()];
+                let row = label.chain(place).chain(what).chain(values).chain(origin);
+                columns.iter_mut().zip(row).for_each(|(column, cell)| column.push(cell));
             }
         }
     }
-    let mut out = Table::new();
-    let n = keys.len();
-    let mut hash = Vec::new();
-    for (j, column) in texts.into_iter().enumerate() {
-        match j.checked_sub(n) {
-            None => out = out.with_texts(&keys[j], column)?,
-            Some(3) => hash = column,
-            Some(k) => out = out.with_texts(["method", "unknown", "engine"][k], column)?,
-        }
-    }
-    for (name, column) in numbers.iter().zip(values) {
-        out = out.with_numbers(*name, column)?;
-    }
-    for (name, column) in optional.iter().zip(optionals) {
-        out = out.with_texts(*name, column)?;
-    }
-    let rows = hash.len();
-    let per_setting = project.settings().iter().zip(results);
-    let seeds: Vec<String> = per_setting
-        .flat_map(|(setting, result)| {
-            let n = result.posteriors.iter().map(|p| p.unknowns.len()).sum();
-            std::iter::repeat_n(setting.study.seed.to_string(), n)
-        })
-        .collect();
-    out.with_texts("study_hash", hash)?
-        .with_texts("study_seed", seeds)?
-        .with_texts("version", vec![VERSION.to_string(); rows])
+    names.into_iter().zip(columns).try_fold(Table::new(), |table, (name, column)| table.with_texts(name, column))
 }

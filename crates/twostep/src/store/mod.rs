@@ -1,4 +1,4 @@
-//! What is kept on disk of each setting: training set, T-draws, I-draws, reports, and the fingerprints that say what is fresh.
+//! What is kept on disk of each setting: training set, T-draws, I-draws, reports, and a ledger of what made which file.
 
 use crate::draws::Draws;
 use crate::error::{Error, Result};
@@ -7,15 +7,33 @@ use crate::matrix::Matrix;
 use crate::study::Stage;
 use crate::table::{Table, write_atomically};
 use crate::train::{TReport, TrainingSet};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::fs::{File, TryLockError};
+use std::path::{Component, Path, PathBuf};
+
+/// Name of the ledger: a folder that holds one was made by this program.
+const LEDGER: &str = "stages.json";
+
+/// Name of the file whose lock says that a process writes here.
+const LOCK: &str = ".lock";
+
+/// Name of the copy of the measurements.
+const MEASUREMENTS: &str = "measurements.csv";
+
+/// What to do about a folder that cannot be used.
+const ELSEWHERE: &str = "choose a folder you may write to with --out";
 
 /// What made a finished stage.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageRecord {
-    /// Hash of everything the stage depends on.
+    /// Hash of everything the stage depends on; empty while its files are being written.
     pub fingerprint: String,
+    /// Hashes of its parts, by their place in the study file.
+    pub parts: BTreeMap<String, String>,
+    /// Names of the files it wrote.
+    pub files: Vec<String>,
     /// Seconds it took.
     pub seconds: f64,
     /// Version of this program.
@@ -24,10 +42,25 @@ pub struct StageRecord {
     pub instruction_set: String,
 }
 
-/// The folder of one setting.
-#[derive(Clone, Debug)]
+/// Everything that this program wrote into a folder.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Ledger {
+    /// Stages by name.
+    stages: BTreeMap<String, StageRecord>,
+    /// Names of the folders of a sweep's settings.
+    settings: Vec<String>,
+}
+
+/// The folder of one setting, or of all settings of a sweep.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Folder {
     path: PathBuf,
+}
+
+/// The sole right to write into a folder, until it is dropped or the process ends.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
 }
 
 /// A simulator run that failed: its number (from one), inputs and reason.
@@ -57,49 +90,222 @@ impl Folder {
     }
 
     fn prepare(&self) -> Result<()> {
-        std::fs::create_dir_all(&self.path)
-            .map_err(|e| Error::file(&self.path, e, "choose a folder you may write to with --out"))
+        std::fs::create_dir_all(&self.path).map_err(|e| Error::file(&self.path, e, ELSEWHERE))
     }
 
-    fn write_json(&self, name: &str, value: &impl Serialize) -> Result<()> {
+    /// Makes the folder and takes the sole right to write into it.
+    ///
+    /// # Errors
+    /// A file of that name; files of others in it; a folder that cannot be written; another process that has the right.
+    pub fn lock(&self) -> Result<Lock> {
+        let place = || self.path.display().to_string();
+        if self.path.is_file() {
+            return Err(Error::invalid(place(), "results need a folder, and this is a file", ELSEWHERE));
+        }
+        self.prepare()?;
+        self.refuse_others()?;
+        let path = self.file(LOCK);
+        let opened = File::options().create(true).append(true).open(&path);
+        let file = opened.map_err(|e| Error::file(&self.path, e, ELSEWHERE))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                let repair = "wait until it has finished, or give --out another folder";
+                return Err(Error::failed(place(), "another twostep is working in this folder", repair));
+            }
+            // A file system without locks: nothing can be promised there, and nothing refused.
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+        }
+        self.sign()?;
+        Ok(Lock { _file: file })
+    }
+
+    /// Makes the folder inside one that is locked.
+    ///
+    /// # Errors
+    /// As for [`Folder::lock`].
+    pub fn own(&self) -> Result<()> {
+        if self.file(LEDGER).exists() {
+            return Ok(());
+        }
+        self.prepare()?;
+        self.refuse_others()?;
+        self.sign()
+    }
+
+    /// Writes the ledger as it is: the folder is then known as one of ours, and known to be writable.
+    fn sign(&self) -> Result<()> {
+        self.write_json(LEDGER, &self.ledger())
+    }
+
+    fn refuse_others(&self) -> Result<()> {
+        if self.file(LEDGER).exists() {
+            return Ok(());
+        }
+        let entries = std::fs::read_dir(&self.path).map_err(|e| Error::file(&self.path, e, ELSEWHERE))?;
+        let mut others: Vec<String> =
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        // Left by a process that was killed before it wrote its ledger.
+        others.retain(|name| name != LOCK && !(name.starts_with(&format!(".{LEDGER}.")) && name.ends_with(".tmp")));
+        others.sort();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let more = if others.len() > 3 { ", ..." } else { "" };
+        others.truncate(3);
+        Err(Error::invalid(
+            self.path.display().to_string(),
+            format!("the folder holds files that are not results of twostep ({}{more})", others.join(", ")),
+            "give --out a new or empty folder",
+        ))
+    }
+
+    /// Writes what can be read back as the same type, and nothing else: a number that is not finite would become null.
+    fn write_json<T: Serialize + DeserializeOwned>(&self, name: &str, value: &T) -> Result<()> {
         self.prepare()?;
         let mut text = serde_json::to_string_pretty(value).expect("these types have string keys");
+        if let Err(problem) = serde_json::from_str::<T>(&text) {
+            // A line holds one value, or one element of the array that a line above names.
+            let before = text.lines().take(problem.line()).collect::<Vec<_>>();
+            let field = before.iter().rev().find(|line| line.contains("\": ")).map_or("a value", |line| line.trim());
+            return Err(Error::failed(name, format!("cannot keep `{field}` ({problem})"), "report this as a bug"));
+        }
         text.push('\n');
         write_atomically(&self.file(name), text.as_bytes())
     }
 
-    fn read_json<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Result<T> {
+    fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let path = self.file(name);
-        let text = std::fs::read_to_string(&path).map_err(|e| Error::file(&path, e, "run the stage again"))?;
+        let text = std::fs::read_to_string(&path).map_err(|e| Error::file(&path, e, "`twostep run` makes it again"))?;
         serde_json::from_str(&text).map_err(|e| {
-            Error::invalid(path.display().to_string(), format!("cannot be read: {e}"), "delete the file and run again")
+            Error::invalid(path.display().to_string(), format!("cannot be read: {e}"), "`twostep run` makes it again")
         })
     }
 
-    /// Records of the finished stages.
-    pub fn stages(&self) -> BTreeMap<String, StageRecord> {
-        self.read_json("stages.json").unwrap_or_default()
+    fn ledger(&self) -> Ledger {
+        self.read_json(LEDGER).unwrap_or_default()
     }
 
-    /// Whether a stage is finished with this fingerprint.
-    pub fn is_fresh(&self, stage: Stage, fingerprint: &str) -> bool {
-        self.stages().get(stage.name()).is_some_and(|record| record.fingerprint == fingerprint)
+    /// What made a stage's files.
+    pub fn record(&self, stage: Stage) -> Option<StageRecord> {
+        self.ledger().stages.remove(stage.name())
     }
 
-    /// Marks a stage as finished; its files must have been written before.
-    pub fn finish(&self, stage: Stage, record: StageRecord) -> Result<()> {
-        let mut stages = self.stages();
-        stages.insert(stage.name().into(), record);
-        self.write_json("stages.json", &stages)
+    /// Records of all stages.
+    pub fn records(&self) -> Vec<(Stage, StageRecord)> {
+        let mut stages = self.ledger().stages;
+        Stage::ALL.into_iter().filter_map(|stage| Some((stage, stages.remove(stage.name())?))).collect()
     }
 
-    /// Forgets a stage before its files change, so that a crash in between cannot leave it marked as finished.
-    pub fn forget(&self, stage: Stage) -> Result<()> {
-        let mut stages = self.stages();
-        match stages.remove(stage.name()) {
-            Some(_) => self.write_json("stages.json", &stages),
-            None => Ok(()),
+    /// The first file of a stage that is not there.
+    pub fn missing<'a>(&self, record: &'a StageRecord) -> Option<&'a str> {
+        record.files.iter().map(String::as_str).find(|name| !self.file(name).is_file())
+    }
+
+    /// Lets `write` write the files named in `record` in place of those that the stage had before.
+    ///
+    /// Until all are written the stage counts as unfinished, so that a crash cannot leave a mixture marked as finished.
+    ///
+    /// # Errors
+    /// Those of `write`, or of the system.
+    pub fn replace(&self, stage: Stage, record: StageRecord, write: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
+        let mut ledger = self.ledger();
+        let before = ledger.stages.remove(stage.name()).map_or_else(Vec::new, |record| record.files);
+        let mut files = record.files.clone();
+        files.extend(before.iter().filter(|name| !record.files.contains(name)).cloned());
+        let unfinished = StageRecord { files, fingerprint: String::new(), ..record.clone() };
+        ledger.stages.insert(stage.name().into(), unfinished);
+        self.write_json(LEDGER, &ledger)?;
+        write(self)?;
+        self.remove_files(before.iter().filter(|name| !record.files.contains(name)))?;
+        ledger.stages.insert(stage.name().into(), record);
+        self.write_json(LEDGER, &ledger)
+    }
+
+    /// Takes over a stage from another folder; false where it is not whole there.
+    ///
+    /// # Errors
+    /// What the system says about this folder.
+    pub fn take_over(&self, stage: Stage, fingerprint: &str, source: &Self) -> Result<bool> {
+        let Some(record) = source.record(stage).filter(|record| record.fingerprint == fingerprint) else {
+            return Ok(false);
+        };
+        let read = |name: &String| Some((name.clone(), std::fs::read(source.file(name)).ok()?));
+        let Some(contents) = record.files.iter().map(read).collect::<Option<Vec<_>>>() else { return Ok(false) };
+        let write = |own: &Self| contents.iter().try_for_each(|(name, bytes)| write_atomically(&own.file(name), bytes));
+        self.replace(stage, record.clone(), write)?;
+        Ok(true)
+    }
+
+    /// Names of the settings' folders.
+    pub fn settings(&self) -> Vec<String> {
+        self.ledger().settings
+    }
+
+    /// Notes the settings' folders, which are then known to be ours.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn note_settings(&self, settings: Vec<String>) -> Result<()> {
+        let mut ledger = self.ledger();
+        if ledger.settings == settings {
+            return Ok(());
         }
+        ledger.settings = settings;
+        self.write_json(LEDGER, &ledger)
+    }
+
+    /// Removes the files of all stages, and nothing else.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn discard_stages(&self) -> Result<()> {
+        let mut ledger = self.ledger();
+        if ledger.stages.is_empty() {
+            return Ok(());
+        }
+        self.remove_files(ledger.stages.values().flat_map(|record| &record.files))?;
+        ledger.stages.clear();
+        self.write_json(LEDGER, &ledger)
+    }
+
+    /// Removes what this program wrote into the folder of one setting, and the folder where nothing else is in it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn discard(&self) -> Result<()> {
+        self.discard_stages()?;
+        self.remove_files([&LEDGER.to_owned()])?;
+        // Files of others stay, and their folder with them.
+        let _ = std::fs::remove_dir(&self.path);
+        Ok(())
+    }
+
+    fn remove_files<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> Result<()> {
+        // A ledger is a file that anyone can edit: names that lead out of the folder are not ours.
+        let own =
+            |name: &&String| matches!(Path::new(name).components().collect::<Vec<_>>()[..], [Component::Normal(_)]);
+        for name in names.into_iter().filter(own) {
+            match std::fs::remove_file(self.file(name)) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::file(&self.file(name), e, "remove it by hand and run again"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// This folder and those inside it, to a depth of two: every place where results of a study may lie.
+    pub fn within(&self) -> Vec<Self> {
+        let inside = |folder: &Self| -> Vec<Self> {
+            let entries = std::fs::read_dir(&folder.path).into_iter().flatten().flatten();
+            let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+            paths.sort();
+            paths.into_iter().map(Self::new).collect()
+        };
+        let children = inside(self);
+        let grandchildren: Vec<Self> = children.iter().flat_map(inside).collect();
+        [self.clone()].into_iter().chain(children).chain(grandchildren).collect()
     }
 
     /// Writes the training set, failed runs among it.
@@ -158,7 +364,7 @@ impl Folder {
     pub fn write_t_step(&self, draws: &Draws, reports: &[TReport]) -> Result<()> {
         self.prepare()?;
         draws_table(draws)?.write(&self.file("t_draws.csv"))?;
-        self.write_json("t_step.json", &reports)
+        self.write_json("t_step.json", &reports.to_vec())
     }
 
     /// Reads T-draws and reports back.
@@ -166,10 +372,15 @@ impl Folder {
         Ok((read_draws(&self.file("t_draws.csv"))?, self.read_json("t_step.json")?))
     }
 
-    /// Writes measurements that were generated.
-    pub fn write_measurements(&self, table: &Table) -> Result<()> {
+    /// Writes a file of measurements.
+    pub fn write_measurements(&self, content: &[u8]) -> Result<()> {
         self.prepare()?;
-        table.write(&self.file("measurements.csv"))
+        write_atomically(&self.file(MEASUREMENTS), content)
+    }
+
+    /// Names of the files that measurements and I-posteriors by these methods are kept in.
+    pub fn i_step_files<'a>(methods: impl Iterator<Item = &'a str>) -> Vec<String> {
+        [MEASUREMENTS, "i_step.json"].map(String::from).into_iter().chain(methods.map(i_draws_file)).collect()
     }
 
     /// Writes I-posteriors: draws in a file each, summaries together.
@@ -178,21 +389,22 @@ impl Folder {
         for posterior in posteriors {
             let mut table = Table::new();
             for (d, name) in names.iter().enumerate() {
-                table = table.with_numbers(name, posterior.draws.iter().map(|x| x[d]).collect())?;
+                let values: Vec<f64> = posterior.draws.iter().map(|x| x[d]).collect();
+                table = table.with_numbers(name, finite(&format!("I-draws by {}", posterior.method), name, values)?)?;
             }
             if let Some(t_draws) = &posterior.t_draws {
                 table = table.with_numbers("t_draw", t_draws.iter().map(|&s| s as f64).collect())?;
             }
-            table.write(&self.file(&format!("i_draws_{}.csv", posterior.method)))?;
+            table.write(&self.file(&i_draws_file(&posterior.method)))?;
         }
-        self.write_json("i_step.json", &posteriors)
+        self.write_json("i_step.json", &posteriors.to_vec())
     }
 
     /// Reads I-posteriors back.
     pub fn read_i_step(&self, names: &[String]) -> Result<Vec<IPosterior>> {
         let mut posteriors: Vec<IPosterior> = self.read_json("i_step.json")?;
         for posterior in &mut posteriors {
-            let table = Table::read(&self.file(&format!("i_draws_{}.csv", posterior.method)))?;
+            let table = Table::read(&self.file(&i_draws_file(&posterior.method)))?;
             let values = table.matrix(names)?;
             posterior.draws = (0..values.rows()).map(|i| values.row(i).to_vec()).collect();
             if table.has("t_draw") {
@@ -203,11 +415,23 @@ impl Folder {
     }
 }
 
+fn i_draws_file(method: &str) -> String {
+    format!("i_draws_{method}.csv")
+}
+
+/// The values, if they can be read back.
+fn finite(what: &str, name: &str, values: Vec<f64>) -> Result<Vec<f64>> {
+    match values.iter().find(|v| !v.is_finite()) {
+        Some(value) => Err(Error::failed(what, format!("{name} is {value} in one of them"), "report this as a bug")),
+        None => Ok(values),
+    }
+}
+
 /// T-draws as a table: one draw a row, parameters by name, then `weight`.
 fn draws_table(draws: &Draws) -> Result<Table> {
     let mut table = Table::new();
     for (p, name) in draws.names().iter().enumerate() {
-        table = table.with_numbers(name, draws.values().row(p).to_vec())?;
+        table = table.with_numbers(name, finite("T-draws", name, draws.values().row(p).to_vec())?)?;
     }
     table.with_numbers("weight", draws.weights())
 }
@@ -237,4 +461,119 @@ pub fn read_draws(path: &Path) -> Result<Draws> {
         ));
     }
     Ok(Draws::weighted(names, values, weights.iter().map(|w| w.ln()).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::LeaveOneOut;
+
+    /// A folder of one test alone, that is not there yet.
+    fn folder(test: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("twostep-store-{}-{test}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Folder::new(path)
+    }
+
+    fn record(fingerprint: &str, files: &[&str]) -> StageRecord {
+        let files = files.iter().map(|name| (*name).to_owned()).collect();
+        StageRecord { fingerprint: fingerprint.into(), files, ..StageRecord::default() }
+    }
+
+    /// Writes each name as the content of its file.
+    fn write(names: &[&str]) -> impl FnOnce(&Folder) -> Result<()> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        move |folder| names.iter().try_for_each(|name| write_atomically(&folder.file(name), name.as_bytes()))
+    }
+
+    fn names(folder: &Folder) -> Vec<String> {
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_stage_replaces_its_own_files_and_no_others() {
+        let outer = folder("replace");
+        let folder = Folder::new(outer.file("results"));
+        let lock = folder.lock().unwrap();
+        std::fs::write(folder.file("notes.txt"), "mine").unwrap();
+        folder.replace(Stage::Infer, record("1", &["a", "b"]), write(&["a", "b"])).unwrap();
+        folder.replace(Stage::Infer, record("2", &["b", "c"]), write(&["b", "c"])).unwrap();
+        assert_eq!(names(&folder), [LOCK, "b", "c", "notes.txt", LEDGER]);
+        let failed = folder.replace(Stage::Infer, record("3", &["d"]), |_| Err(Error::Interrupted));
+        assert!(failed.is_err());
+        let unfinished = folder.record(Stage::Infer).unwrap();
+        assert_eq!(
+            (unfinished.fingerprint.as_str(), unfinished.files),
+            ("", ["d", "b", "c"].map(String::from).to_vec())
+        );
+
+        let other = Folder::new(folder.file("other"));
+        folder.replace(Stage::Infer, record("4", &["d"]), write(&["d"])).unwrap();
+        other.own().unwrap();
+        assert!(!other.take_over(Stage::Infer, "3", &folder).unwrap());
+        assert!(other.take_over(Stage::Infer, "4", &folder).unwrap());
+        assert_eq!(folder.within(), [folder.clone(), other.clone()]);
+        std::fs::write(other.file("notes.txt"), "mine").unwrap();
+        other.discard().unwrap();
+        assert_eq!(names(&other), ["notes.txt"]);
+
+        std::fs::remove_file(folder.file("d")).unwrap();
+        assert_eq!(folder.missing(&folder.record(Stage::Infer).unwrap()), Some("d"));
+        std::fs::write(outer.file("thesis.csv"), "mine").unwrap();
+        folder.replace(Stage::Infer, record("5", &["../thesis.csv"]), |_| Ok(())).unwrap();
+        folder.discard_stages().unwrap();
+        assert_eq!((names(&outer), folder.records()), (vec!["results".into(), "thesis.csv".into()], Vec::new()));
+        drop(lock);
+        std::fs::remove_dir_all(outer.path()).unwrap();
+    }
+
+    #[test]
+    fn one_process_writes_into_a_folder_and_only_into_its_own() {
+        let folder = folder("lock");
+        let lock = folder.lock().unwrap();
+        let second = folder.lock().unwrap_err().to_string();
+        assert!(second.contains("another twostep is working in this folder; wait"), "{second}");
+        drop(lock);
+        folder.lock().unwrap();
+        std::fs::remove_file(folder.file(LEDGER)).unwrap();
+        folder.lock().unwrap();
+        std::fs::remove_file(folder.file(LEDGER)).unwrap();
+        std::fs::write(folder.file("thesis.csv"), "").unwrap();
+        let refused = folder.lock().unwrap_err().to_string();
+        assert!(refused.contains("not results of twostep (thesis.csv); give --out a new or empty folder"), "{refused}");
+        let file = Folder::new(folder.file("thesis.csv")).lock().unwrap_err().to_string();
+        assert!(file.contains("results need a folder, and this is a file"), "{file}");
+        std::fs::remove_dir_all(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn what_could_not_be_read_back_is_not_written() {
+        let folder = folder("refuse");
+        let leave_one_out =
+            |q2| LeaveOneOut { q2, coverage_90: 1.0, predictions: vec![None, Some((1.0, 0.5))], unreliable: 0 };
+        let report = |coverage: f64, q2: Option<f64>| TReport {
+            output: "y".into(),
+            method: "exact".into(),
+            n_rows: 1,
+            parameters: Vec::new(),
+            predictive_coverage_90: coverage,
+            leave_one_out: leave_one_out(q2),
+            divergences: 0,
+            warnings: Vec::new(),
+        };
+        let draws = |value: f64| Draws::new(vec!["c".into()], Matrix::from_rows(1, 1, vec![value]));
+        let kept = vec![report(1.0, None)];
+        folder.write_t_step(&draws(2.0), &kept).unwrap();
+        assert_eq!(folder.read_t_step().unwrap(), (draws(2.0), kept.clone()));
+
+        let refused = folder.write_t_step(&draws(2.0), &[report(f64::NAN, None)]).unwrap_err().to_string();
+        assert!(refused.contains("t_step.json: cannot keep `\"predictive_coverage_90\": null,`"), "{refused}");
+        let refused = folder.write_t_step(&draws(f64::INFINITY), &kept).unwrap_err().to_string();
+        assert!(refused.contains("T-draws: c is inf in one of them"), "{refused}");
+        assert_eq!(folder.read_t_step().unwrap(), (draws(2.0), kept));
+        std::fs::remove_dir_all(folder.path()).unwrap();
+    }
 }

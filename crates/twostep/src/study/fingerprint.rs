@@ -1,15 +1,17 @@
 //! What each stage depends on, to a hash that changes when, and only when, the stage is stale.
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
+use std::fmt::{Debug, Write};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
 use super::{MeasurementSource, Study};
+use crate::infer::InferSpec;
 use crate::train::TrainSpec;
 
 /// Changing what a fingerprint holds changes this, so that results of older versions count as stale.
-const VERSION: &str = "twostep study 1";
+const VERSION: &str = "twostep study 2";
 
 /// A stage whose results are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,57 +43,104 @@ impl Study {
     ///
     /// Simulate: simulator, ranges and scales of the inputs, constants, names of the outputs, design, seed. Train: that,
     /// and the outputs' scales and surrogates and the T-step. Infer: that, and priors, noise, measurements, derived
-    /// quantities and the I-step. The study's name, units and notes are in none of them.
+    /// quantities and the I-step, but for its methods, each of which has a result of its own, and which of them leads. The
+    /// study's name, units and notes are in none of them.
     pub fn fingerprint(&self, stage: Stage) -> String {
-        let mut text = format!("{VERSION}\n{stage:?}\n");
-        let mut line = |what: &str, value: &dyn std::fmt::Debug| {
-            // Writing to a text cannot fail.
-            let _ = writeln!(text, "{what}: {value:?}");
+        let earlier = match stage {
+            Stage::Simulate => String::new(),
+            Stage::Train => self.fingerprint(Stage::Simulate),
+            Stage::Infer => self.fingerprint(Stage::Train),
         };
+        let mut text = format!("{VERSION}\n{stage:?}\n{earlier}\n");
+        for (part, value) in self.parts(stage) {
+            // Writing to a text cannot fail.
+            let _ = writeln!(text, "{part}: {value}");
+        }
+        digest(&text)
+    }
+
+    /// Hashes of what the stage itself depends on, earlier ones apart, by the place in the study file: to name what changed.
+    pub fn part_fingerprints(&self, stage: Stage) -> BTreeMap<String, String> {
+        let short = |value: &str| digest(value).chars().take(16).collect();
+        self.parts(stage).into_iter().map(|(part, value)| (part, short(&value))).collect()
+    }
+
+    /// What the stage itself depends on: place in the study file, and content.
+    fn parts(&self, stage: Stage) -> Vec<(String, String)> {
+        let mut parts = Vec::new();
+        let mut part = |place: String, value: &dyn Debug| parts.push((place, format!("{value:?}")));
         match stage {
             Stage::Simulate => {
-                line("seed", &self.seed);
-                line("simulator", &self.simulator);
-                line("names", &self.input_names());
-                line("scales", &self.input_scales());
-                line("constants", &self.constants);
-                line("outputs", &self.outputs.iter().map(|output| &output.name).collect::<Vec<_>>());
+                part("seed".into(), &self.seed);
+                part("[simulator]".into(), &self.simulator);
+                part("names of the inputs".into(), &self.input_names());
+                for (name, scale) in self.input_names().iter().zip(self.input_scales()) {
+                    part(format!("range or scale of {name}"), &scale);
+                }
+                part("[constants]".into(), &self.constants);
+                let names: Vec<&String> = self.outputs.iter().map(|output| &output.name).collect();
+                part("names of the outputs".into(), &names);
                 match &self.design.points {
-                    Some(path) => line("points", &content(path)),
-                    None => line("design", &(self.design.method, self.design.runs)),
+                    Some(path) => part("design.points".into(), &content(path)),
+                    None => part("[design]".into(), &(self.design.method, self.design.runs)),
                 }
             }
             Stage::Train => {
-                line("simulate", &self.fingerprint(Stage::Simulate));
                 for output in &self.outputs {
-                    line(&output.name, &(output.log, &output.surrogate));
+                    part(format!("scale or surrogate of {}", output.name), &(output.log, &output.surrogate));
                 }
-                line("train", &TrainSpec { import: None, ..self.train.clone() });
-                line("import", &self.train.import.as_deref().map(content));
+                part("[train]".into(), &TrainSpec { import: None, ..self.train.clone() });
+                part("train.import".into(), &self.train.import.as_deref().map(content));
             }
             Stage::Infer => {
-                line("train", &self.fingerprint(Stage::Train));
                 for unknown in &self.unknowns {
-                    line(&unknown.name, &unknown.prior);
+                    part(format!("unknowns.{}.prior", unknown.name), &unknown.prior);
                 }
                 for output in &self.outputs {
-                    line(&output.name, &output.noise);
+                    part(format!("noise of {}", output.name), &output.noise);
                 }
                 match &self.measurements {
-                    MeasurementSource::File(path) => line("measurements", &content(path)),
-                    other => line("measurements", other),
+                    MeasurementSource::File(path) => part("measurements".into(), &content(path)),
+                    other => part("measurements".into(), other),
                 }
-                line("derived", &self.derived);
-                line("infer", &self.infer);
+                part("[derived]".into(), &self.derived);
+                // Every field by name, so that a new one is not forgotten.
+                let InferSpec {
+                    methods: _,
+                    answer: _,
+                    sigma_a,
+                    error,
+                    engine,
+                    clusters,
+                    representative,
+                    point,
+                    draws,
+                    nuts,
+                    smc,
+                } = &self.infer;
+                part("infer.propagate".into(), sigma_a);
+                part("infer.error".into(), error);
+                part("infer.engine".into(), engine);
+                part("infer.clusters".into(), clusters);
+                part("infer.representative".into(), representative);
+                part("infer.point".into(), point);
+                part("infer.draws".into(), draws);
+                part("[infer.nuts]".into(), nuts);
+                part("[infer.smc]".into(), smc);
             }
         }
-        hex(&Sha256::digest(text.as_bytes()))
+        parts
     }
 }
 
 /// Hash of a file's content, or why there is none: that is a fact about the file too.
 fn content(path: &Path) -> String {
     std::fs::read(path).map_or_else(|problem| problem.kind().to_string(), |bytes| hex(&Sha256::digest(bytes)))
+}
+
+/// SHA-256 of a text in hexadecimal digits.
+pub(crate) fn digest(text: &str) -> String {
+    hex(&Sha256::digest(text.as_bytes()))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -11,6 +11,7 @@ mod steps;
 mod sweep;
 
 pub use fingerprint::Stage;
+pub(crate) use fingerprint::digest;
 pub use measurements::read_measurements;
 pub use problem::{Problem, Problems, Severity};
 pub use shipped::{Shipped, shipped};

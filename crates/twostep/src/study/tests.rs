@@ -487,7 +487,8 @@ fn fingerprints_change_where_they_should() {
         ("half-normal(0.5)", "half-normal(0.6)", 2),
         ("beta = 1.6", "beta = 1.7", 2),
         ("r0 = \"beta / gamma\"", "r0 = \"gamma / beta\"", 2),
-        ("\"point\"]", "\"e-lik\"]", 2),
+        ("[infer]", "[infer]\npropagate = [\"coefficients\", \"sigma-a\"]", 2),
+        ("\"point\"]", "\"e-lik\"]", 3),
         ("seed = 7", "seed = 7 # a comment\nname = \"other\"", 3),
         ("prior = \"normal(2, 0.5)\"", "prior = \"normal(mean=2, sd=0.5)\"\nunit = \"1/day\"", 3),
     ] {

@@ -72,12 +72,12 @@ impl ParameterSummary {
 /// How well runs are predicted by the surrogate trained without them, on the surrogate's scale.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LeaveOneOut {
-    /// `1 - sum (z - prediction)^2 / sum (z - mean)^2`; 1 is perfect, 0 no better than the mean.
-    pub q2: f64,
+    /// `1 - sum (z - prediction)^2 / sum (z - mean)^2`; 1 is perfect, 0 no better than the mean. Needs two different outputs.
+    pub q2: Option<f64>,
     /// Share of runs inside their 90 % predictive interval.
     pub coverage_90: f64,
-    /// Predictive mean and sd of each run.
-    pub predictions: Vec<(f64, f64)>,
+    /// Predictive mean and sd of each run; none where the draws have no error to predict with (sigma_a = 0).
+    pub predictions: Vec<Option<(f64, f64)>>,
     /// Runs whose leave-one-out prediction cannot be had from the draws (Pareto k-hat above 0.7).
     pub unreliable: usize,
 }
@@ -88,10 +88,12 @@ impl LeaveOneOut {
         let mean = z.iter().sum::<f64>() / z.len() as f64;
         let total: f64 = z.iter().map(|v| (v - mean).powi(2)).sum();
         let error: f64 = z.iter().zip(rows).map(|(v, row)| (v - row.0).powi(2)).sum();
+        // The mean of equal values is rounded, so that their scatter need not be zero.
+        let varies = z.iter().any(|v| *v != z[0]);
         Self {
-            q2: 1.0 - error / total,
+            q2: Some(1.0 - error / total).filter(|q2| varies && q2.is_finite()),
             coverage_90: rows.iter().filter(|r| (0.05..=0.95).contains(&r.2)).count() as f64 / rows.len() as f64,
-            predictions: rows.iter().map(|r| (r.0, r.1)).collect(),
+            predictions: rows.iter().map(|r| (r.0.is_finite() && r.1.is_finite()).then_some((r.0, r.1))).collect(),
             unreliable: k_hats.map_or(0, |k| k.iter().filter(|k| k.is_nan() || **k > 0.7).count()),
         }
     }
@@ -561,10 +563,9 @@ impl TReport {
                 self.divergences
             ));
         }
-        if self.leave_one_out.q2 < 0.9 {
+        if let Some(q2) = self.leave_one_out.q2.filter(|q2| *q2 < 0.9) {
             self.warnings.push(format!(
-                "T-step of `{output}`: runs left out of training are predicted badly (Q2 = {:.2}); add runs or change the surrogate",
-                self.leave_one_out.q2
+                "T-step of `{output}`: runs left out of training are predicted badly (Q2 = {q2:.2}); add runs or change the surrogate"
             ));
         }
         if self.leave_one_out.unreliable > 0 && self.method != "exact" && self.method != "nodes" {

@@ -106,7 +106,7 @@ impl Small {
 
 /// A surrogate that nothing is known about.
 pub fn trained(surrogate: Arc<dyn Surrogate>) -> TrainedOutput {
-    let leave_one_out = LeaveOneOut { q2: f64::NAN, coverage_90: f64::NAN, predictions: Vec::new(), unreliable: 0 };
+    let leave_one_out = LeaveOneOut { q2: None, coverage_90: f64::NAN, predictions: Vec::new(), unreliable: 0 };
     let report = TReport {
         output: "y".into(),
         method: "given".into(),
