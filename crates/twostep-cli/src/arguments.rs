@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// Folder of results [default: the study's name with .twostep, beside the study]
+    /// Folder of results [default: the study file's name with .twostep for .toml, beside it]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Seed of all random numbers, instead of the study's

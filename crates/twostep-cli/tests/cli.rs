@@ -123,6 +123,12 @@ fn holds(text: &str, part: &str) {
 fn a_new_study_is_written_once_under_its_name() {
     let place = Place::new("new");
     holds(&place.run(&["new"]).ends(0).out, "wrote study.toml");
+    holds(&place.run(&["new", "--from", "paper/pce"]).ends(0).out, "wrote pce.toml\nnow try: twostep run pce.toml");
+    holds(&place.run(&["new", "my study"]).ends(0).out, "now try: twostep run 'my study.toml'");
+    let aligned = place.read("my study.toml");
+    let column = |start: &str| aligned.lines().find(|line| line.starts_with(start)).unwrap().find('#').unwrap();
+    assert_eq!(column("name = "), column("seed = "));
+    holds(&place.run(&["new", "../elsewhere"]).ends(2).err, "is a path, not a name");
     let again = place.run(&["new"]).ends(2);
     holds(&again.err, "study.toml: the file exists and is not overwritten");
     place.run(&["new", "mine", "--from", "paper/linear"]).ends(0);
@@ -330,6 +336,17 @@ fn json_stands_alone_on_standard_output() {
     place.run(&["new", "--list", "--json"]).ends(0).json();
     let quiet = place.run(&["run", "study.toml", "--quiet", "--seed", "9"]).ends(0);
     assert!(!quiet.err.contains("done"), "{}", quiet.err);
+}
+
+#[test]
+fn narrow_windows_get_narrow_lines() {
+    let place = Place::with_study("narrow", TINY);
+    let output = place.command(&["run", "study.toml"]).env("COLUMNS", "40").output().unwrap();
+    let ran = Ran::from(output).ends(0);
+    // The path of the results must stay whole.
+    for line in ran.out.lines().filter(|line| !line.starts_with("results in")) {
+        assert!(line.chars().count() <= 40, "{line}\n{}", ran.out);
+    }
 }
 
 #[test]
