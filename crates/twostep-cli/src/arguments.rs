@@ -36,7 +36,7 @@ pub(crate) struct Global {
     /// No progress, only results, warnings and errors
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
-    /// Print JSON, and nothing else, on standard output
+    /// Print JSON, and nothing else, on standard output; errors as {"error": ...}
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }

@@ -329,6 +329,8 @@ fn json_stands_alone_on_standard_output() {
     let check = place.run(&["check", "study.toml", "--json"]).ends(0).json();
     assert_eq!(check["settings"][0]["surrogate_terms"]["y"], 10);
     assert_eq!(check["settings"][0]["engine"], "grid");
+    assert_eq!(check["settings"][0]["measurements"]["outputs"]["y"], 5);
+    assert_eq!(check["warnings"], serde_json::json!([]));
     let status = place.run(&["--json", "status", "study.toml"]).ends(0).json();
     assert!(status["stages"].as_array().unwrap().iter().all(|stage| stage["fresh"] == true), "{status}");
     assert_eq!(place.run(&["methods", "--json"]).ends(0).json()["methods"].as_array().unwrap().len(), 4);
@@ -336,6 +338,46 @@ fn json_stands_alone_on_standard_output() {
     place.run(&["new", "--list", "--json"]).ends(0).json();
     let quiet = place.run(&["run", "study.toml", "--quiet", "--seed", "9"]).ends(0);
     assert!(!quiet.err.contains("done"), "{}", quiet.err);
+}
+
+#[test]
+fn errors_are_json_where_json_was_asked_for() {
+    let place = Place::with_study("json-errors", &TINY.replace("degree", "degre").replace("runs = 30", "runs = 0"));
+    let ran = place.run(&["check", "study.toml", "--json"]).ends(2);
+    holds(&ran.err, "2 problems in study.toml");
+    let error = ran.json()["error"].clone();
+    assert_eq!((&error["place"], &error["line"]), (&Value::from("study.toml"), &Value::from(13)));
+    assert_eq!(error["message"], "design.runs: 0 is out of range");
+    assert_eq!(error["problems"].as_array().unwrap().len(), 2);
+    holds(error["problems"][1]["help"].as_str().unwrap(), "degree");
+
+    place.write("study.toml", TINY);
+    place.write("other.csv", "omega,y\n0,1\n0.5,x\n");
+    let arguments = ["infer", "study.toml", "--measurements", "other.csv", "--json"];
+    let error = place.run(&arguments).ends(2).json()["error"].clone();
+    assert_eq!(error["line"], 3);
+    holds(error["place"].as_str().unwrap(), "other.csv");
+    holds(error["help"].as_str().unwrap(), "write a number");
+    place.run(&["run", "none.toml", "--json"]).ends(2).json();
+    let usage = place.run(&["run", "--jsn", "--json"]).ends(2);
+    assert_eq!(usage.json()["error"]["place"], "command line");
+    assert!(place.run(&["--help", "--json"]).ends(0).out.contains("Usage"));
+}
+
+#[test]
+fn a_check_counts_measurements_and_names_what_is_not_read() {
+    let study = TINY
+        .replace("[measurements.synthetic]\ntruth = { gamma = 0.15 }\nat = { omega = \"linspace(-1, 1, 5)\" }\n", "")
+        .replace("noise = { family = \"normal\",", "file = \"y.csv\"\nnoise = { family = \"log-normal\",");
+    let place = Place::with_study("check", &study);
+    place.write("y.csv", "omega,y,remark\n-0.5,0,a\n0.5,0.9,b\n0.6,0,c\n");
+    let ran = place.run(&["check", "study.toml"]).ends(0);
+    holds(&ran.out, "infer      3 measurements of y; point, e-lik* by grid");
+    holds(&ran.err, "warning: y.csv: column `remark` not used: neither an output nor a condition of the study");
+    holds(&ran.err, "warning: 2 zeros of `y`: without a logarithm");
+    let check = place.run(&["check", "study.toml", "--json"]).ends(0).json();
+    assert_eq!(check["settings"][0]["measurements"]["outputs"]["y"], 3);
+    assert_eq!(check["warnings"].as_array().unwrap().len(), 2);
 }
 
 #[test]
