@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use std::path::{Path, PathBuf};
 use twostep::Error;
 use twostep::run::{Project, with_measurements};
-use twostep::study::{self, MeasurementSource, Setting, read_measurements, shipped};
+use twostep::study::{self, MeasurementSource, Problem, Setting, Severity, read_measurements, shipped, unused_columns};
 
 /// Loads the study, puts in what the flags override, and finds the folder of results.
 ///
@@ -27,6 +27,14 @@ pub(crate) fn open(file: &Path, global: &Global, measurements: Option<&Path>) ->
         if let Some(measurements) = measurements {
             with_measurements(study, measurements);
         }
+        // A file that cannot be read is refused by those who need it.
+        study.notes.extend(unused_columns(study).unwrap_or_default().into_iter().map(|message| Problem {
+            severity: Severity::Warning,
+            message,
+            label: String::new(),
+            help: None,
+            span: None,
+        }));
     }
     let folder = global.out.clone().unwrap_or_else(|| default_folder(file));
     Ok(Project::new(settings, folder))

@@ -373,11 +373,14 @@ fn a_check_counts_measurements_and_names_what_is_not_read() {
     place.write("y.csv", "omega,y,remark\n-0.5,0,a\n0.5,0.9,b\n0.6,0,c\n");
     let ran = place.run(&["check", "study.toml"]).ends(0);
     holds(&ran.out, "infer      3 measurements of y; point, e-lik* by grid");
-    holds(&ran.err, "warning: y.csv: column `remark` not used: neither an output nor a condition of the study");
+    let unused = "y.csv: column `remark` not used: neither an output nor a condition of the study";
+    holds(&ran.err, unused);
     holds(&ran.err, "warning: 2 zeros of `y`: without a logarithm");
     let check = place.run(&["check", "study.toml", "--json"]).ends(0).json();
     assert_eq!(check["settings"][0]["measurements"]["outputs"]["y"], 3);
     assert_eq!(check["warnings"].as_array().unwrap().len(), 2);
+    place.run(&["run", "study.toml"]).ends(0);
+    holds(&place.read("study.twostep/summary.json"), unused);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use twostep::Error;
 use twostep::infer::{Measured, choose_engine};
 use twostep::likelihood::Family;
-use twostep::study::{self, MeasurementSource, Output, Setting, Study, read_measurements, unused_columns};
+use twostep::study::{self, MeasurementSource, Output, Setting, Study, read_measurements};
 use twostep::table::Table;
 
 /// Arguments of `check`.
@@ -174,9 +174,8 @@ fn measurements(study: &Study) -> Result<(Measurements, Vec<String>), Error> {
         MeasurementSource::File(_) => {
             let measured = read_measurements(study, None)?;
             let counts = measured.iter().map(|measured| (measured.output.clone(), measured.y.len())).collect();
-            let mut warnings = unused_columns(study)?;
-            warnings
-                .extend(study.outputs.iter().zip(&measured).filter_map(|(output, measured)| zeros(output, measured)));
+            let outputs = study.outputs.iter().zip(&measured);
+            let warnings = outputs.filter_map(|(output, measured)| zeros(output, measured)).collect();
             (Measurements::Read(counts), warnings)
         }
         MeasurementSource::Synthetic { at, replicates, .. } => {
