@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// Folder of results [default: the study's name with .twostep, beside the study]
+    /// Folder of results [default: the study file's name with .twostep for .toml, beside it]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Seed of all random numbers, instead of the study's
@@ -38,7 +38,7 @@ pub(crate) struct Global {
     /// No progress, only results, warnings and errors
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
-    /// Print JSON, and nothing else, on standard output
+    /// Print JSON, and nothing else, on standard output; errors as {"error": ...}
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }

@@ -1,7 +1,8 @@
-//! What went wrong to words on standard error and an exit status.
+//! What went wrong to words on standard error, JSON on standard output where asked for, and an exit status.
 
 use crate::output::{self, Look};
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
+use serde_json::{Value, json};
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
@@ -39,7 +40,10 @@ impl From<io::Error> for Failure {
 
 impl Failure {
     /// Tells the user, and returns 1 where a computation or the disk failed, 2 for bad input, 130 for an interruption.
-    pub(crate) fn report(&self) -> ExitCode {
+    pub(crate) fn report(&self, json: bool) -> ExitCode {
+        if let Some(value) = self.json().filter(|_| json) {
+            print_error(&value);
+        }
         match self {
             Self::Study(problems) => {
                 show_problems(problems);
@@ -79,6 +83,62 @@ impl Failure {
             }
         }
     }
+
+    /// Place, line, message and help; of a study all its problems besides. `None` where nobody reads standard output.
+    fn json(&self) -> Option<Value> {
+        Some(match self {
+            Self::Output(_) => return None,
+            Self::Study(problems) => {
+                let all: Vec<Value> = problems.problems.iter().map(|problem| problem_json(problems, problem)).collect();
+                let first = all.iter().find(|problem| problem["severity"] == "error").or(all.first())?;
+                let mut value = first.clone();
+                value["problems"] = json!(all);
+                value
+            }
+            Self::Library(Error::Invalid { place, found, repair }) => error_json(place, found, Some(repair)),
+            Self::Library(Error::File { path, source, repair }) => {
+                error_json(&path.display().to_string(), &source.to_string(), Some(repair))
+            }
+            Self::Library(Error::Failed { stage, problem, repair }) => error_json(stage, problem, Some(repair)),
+            Self::Library(other) => error_json("run", &other.to_string(), None),
+        })
+    }
+}
+
+/// One problem of a study file, with its place.
+pub(crate) fn problem_json(problems: &Problems, problem: &Problem) -> Value {
+    let place = problem.span.as_ref().map(|span| problems.line_and_column(span.start));
+    json!({
+        "severity": match problem.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        },
+        "place": problems.file,
+        "line": place.map(|(line, _)| line),
+        "column": place.map(|(_, column)| column),
+        "message": problem.message,
+        "expected": Some(&problem.label).filter(|label| !label.is_empty()),
+        "help": problem.help,
+    })
+}
+
+fn error_json(place: &str, message: &str, help: Option<&String>) -> Value {
+    // Cells of tables are told by words: `y.csv, line 4, column `y``.
+    let line = place.split_once(", line ").map(|(_, rest)| rest.split(',').next().unwrap_or(rest));
+    let line = line.and_then(|number| number.parse::<usize>().ok());
+    json!({ "severity": "error", "place": place, "line": line, "message": message, "help": help })
+}
+
+/// A command line that cannot be read, as JSON.
+pub(crate) fn print_usage_error(message: &str) {
+    let first = message.lines().next().unwrap_or(message);
+    let first = first.strip_prefix("error: ").unwrap_or(first);
+    print_error(&error_json("command line", first, Some(&"see `twostep --help`".to_owned())));
+}
+
+fn print_error(error: &Value) {
+    // The words on standard error and the exit status say it too.
+    let _ = output::print(&format!("{:#}\n", json!({ "error": error })));
 }
 
 /// Shows every problem with its line of the study file on standard error.
@@ -145,7 +205,8 @@ mod tests {
 
     #[test]
     fn a_disk_is_no_argument() {
-        let code = |kind: io::ErrorKind| Failure::from(Error::file(Path::new("results"), kind.into(), "")).report();
+        let code =
+            |kind: io::ErrorKind| Failure::from(Error::file(Path::new("results"), kind.into(), "")).report(false);
         assert_eq!(code(io::ErrorKind::StorageFull), ExitCode::from(1));
         assert_eq!(code(io::ErrorKind::ReadOnlyFilesystem), ExitCode::from(1));
         assert_eq!(code(io::ErrorKind::NotFound), ExitCode::from(2));

@@ -17,11 +17,14 @@ fn main() -> ExitCode {
         Err(message) => {
             // Help and version come this way too; a reader that has gone away has seen enough of them.
             let _ = message.print();
+            if message.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
+                failure::print_usage_error(&message.to_string());
+            }
             return ExitCode::from(u8::try_from(message.exit_code()).unwrap_or(2));
         }
     };
     match commands::execute(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(arguments.global.json),
     }
 }

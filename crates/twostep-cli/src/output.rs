@@ -71,6 +71,21 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
+/// `text` in lines no wider than the window, the later ones indented.
+pub(crate) fn wrapped(text: &str, indent: &str) -> String {
+    // A path or a key must stay whole so that it can be copied.
+    let options = textwrap::Options::new(width())
+        .subsequent_indent(indent)
+        .break_words(false)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::fill(text, options)
+}
+
+/// `1 run`, `2 runs`.
+pub(crate) fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// Writes a line to standard error; there is nobody left to tell if that fails.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
@@ -78,14 +93,7 @@ pub(crate) fn note(text: &str) {
 
 /// Writes `kind: text`, wrapped to the window, to standard error.
 pub(crate) fn note_as(kind: &str, look: Look, text: &str) {
-    let wrapped = textwrap::fill(
-        &format!("{kind}: {text}"),
-        // A path or a key must stay whole so that it can be copied.
-        textwrap::Options::new(width())
-            .subsequent_indent("  ")
-            .break_words(false)
-            .word_splitter(textwrap::WordSplitter::NoHyphenation),
-    );
+    let wrapped = wrapped(&format!("{kind}: {text}"), "  ");
     let head = format!("{kind}:");
     let rest = wrapped.strip_prefix(&head).unwrap_or(&wrapped);
     note(&format!("{}{rest}", paint(&head, look, stderr_coloured())));

@@ -1,10 +1,12 @@
 //! How far the work is, on standard error, and Ctrl-C, which asks it to stop.
 
 use crate::output;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::fmt::Write;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use twostep::monitor::Monitor;
 use twostep::study::Stage;
@@ -12,31 +14,164 @@ use twostep::study::Stage;
 /// Exit status of a process that was interrupted.
 const INTERRUPTED: i32 = 130;
 
-/// Shows a bar on a terminal, a line per finished stage elsewhere, and nothing if told to be quiet.
+/// Time between two lines where there is no terminal.
+const BETWEEN_LINES: Duration = Duration::from_secs(10);
+
+/// A forecast waits for so many pieces and so much time: before, it would be a guess.
+const KNOWN_PIECES: usize = 3;
+const KNOWN_TIME: Duration = Duration::from_secs(2);
+
+/// Shows a bar on a terminal, lines elsewhere, and nothing if told to be quiet.
 pub(crate) struct Progress {
     stop: Arc<AtomicBool>,
     bar: ProgressBar,
+    shared: Arc<Shared>,
+    /// Writes the lines, where there is no terminal.
+    writer: Mutex<Option<JoinHandle<()>>>,
     lines: bool,
+}
+
+/// What the work reports, and whoever shows it reads.
+struct Shared {
     state: Mutex<State>,
+    finished: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A line now and then, until the work is finished.
+    fn write_lines(&self) {
+        let mut state = self.lock();
+        while !state.finished {
+            let waited = self.finished.wait_timeout(state, BETWEEN_LINES).unwrap_or_else(PoisonError::into_inner);
+            state = waited.0;
+            if waited.1.timed_out() && !state.finished {
+                let now = Instant::now();
+                let line = format!("{}: {}", state.head(), state.tail(now));
+                output::note(&line);
+            }
+        }
+    }
 }
 
 /// What is being worked on.
 struct State {
-    what: String,
+    /// `None` before the first report of a setting.
+    stage: Option<Stage>,
+    /// The method whose many fits are counted, within the I-step.
+    part: Option<String>,
+    done: usize,
     total: usize,
     /// Setting and number of settings, where there is more than one.
     setting: Option<(usize, usize)>,
-    started: Instant,
+    /// When the stage began.
+    stage_began: Instant,
+    /// When the pieces that are counted began.
+    pieces_began: Instant,
+    /// When the last report came.
+    reported: Instant,
+    /// When all pieces will be done, judged by those that are.
+    due: Option<Instant>,
+    finished: bool,
+}
+
+impl State {
+    fn new(now: Instant) -> Self {
+        Self {
+            stage: None,
+            part: None,
+            done: 0,
+            total: 0,
+            setting: None,
+            stage_began: now,
+            pieces_began: now,
+            reported: now,
+            due: None,
+            finished: false,
+        }
+    }
+
+    /// Begins with `stage`, of which nothing has been reported.
+    fn begin(&mut self, stage: Option<Stage>, now: Instant) {
+        *self = Self { stage, setting: self.setting, finished: self.finished, ..Self::new(now) };
+    }
+
+    /// Takes a report; a line to keep where a stage was finished by it.
+    fn report(&mut self, what: &str, done: usize, total: usize, now: Instant) -> Option<String> {
+        if what == "settings" {
+            self.setting = (total > 1 && done < total).then_some((done + 1, total));
+            self.begin(None, now);
+            return None;
+        }
+        let stage = Stage::ALL.into_iter().find(|stage| stage.name() == what);
+        let part = stage.is_none().then(|| what.to_owned());
+        // Methods are parts of the I-step.
+        let stage = stage.unwrap_or(Stage::Infer);
+        if (Some(stage), &part, total) != (self.stage, &self.part, self.total) {
+            // The first report of a stage may come with its first piece, which began when the stage before ended.
+            let began = if self.stage == Some(stage) || done > 0 { self.stage_began } else { now };
+            let pieces_began = if self.stage == Some(stage) { self.reported } else { began };
+            self.begin(Some(stage), began);
+            (self.part, self.total, self.pieces_began) = (part, total, pieces_began);
+        }
+        self.reported = now;
+        // Threads report out of order.
+        self.done = self.done.max(done);
+        // Runs take alike, and so do fits of one method; methods and outputs do not.
+        let are_alike = stage == Stage::Simulate || self.part.is_some();
+        let elapsed = now.duration_since(self.pieces_began);
+        self.due = (are_alike && self.done >= KNOWN_PIECES && elapsed >= KNOWN_TIME && self.done < total)
+            .then(|| now + elapsed.mul_f64((total - self.done) as f64 / self.done as f64));
+        if self.part.is_some() || self.done < total {
+            return None;
+        }
+        let seconds = now.duration_since(self.stage_began).as_secs_f64();
+        let line = format!("{}: {total} of {total} done, {seconds:.1} s", self.head());
+        let next = Stage::ALL.into_iter().skip_while(|other| *other != stage).nth(1);
+        self.begin(next, now);
+        Some(line)
+    }
+
+    /// What is done: `setting 2 of 9, infer, e-post`.
+    fn head(&self) -> String {
+        let setting = self.setting.map(|(number, total)| format!("setting {number} of {total}"));
+        let stage = self.stage.map_or("working", Stage::name).to_owned();
+        let parts: Vec<String> = setting.into_iter().chain([stage]).chain(self.part.clone()).collect();
+        parts.join(", ")
+    }
+
+    /// How far it is: `312 of 4000, 40 s, about 3 min left`.
+    fn tail(&self, now: Instant) -> String {
+        let elapsed = spoken(now.saturating_duration_since(self.stage_began));
+        let count = if self.total > 0 { format!("{} of {}, ", self.done, self.total) } else { String::new() };
+        let left = self.due.and_then(|due| due.checked_duration_since(now)).filter(|left| left.as_secs() > 0);
+        let left = left.map_or(String::new(), |left| format!(", about {} left", spoken(left)));
+        format!("{count}{elapsed}{left}")
+    }
+}
+
+/// `40 s`, `3 min`, `2 h 5 min`.
+fn spoken(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
 }
 
 impl Progress {
     /// Starts to listen to Ctrl-C.
     pub(crate) fn new(quiet: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
+        let lines = !terminal && !quiet;
+        let shared = Arc::new(Shared { state: Mutex::new(State::new(Instant::now())), finished: Condvar::new() });
         let target = if terminal && !quiet { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
-        bar.set_style(style("{spinner} {prefix}{msg} {elapsed}"));
-        bar.set_message("starting");
+        bar.set_style(style("{spinner} {head}, {tail}", &shared));
         if terminal && !quiet {
             bar.enable_steady_tick(Duration::from_millis(120));
         }
@@ -53,12 +188,20 @@ impl Progress {
                 );
             });
         });
-        let state = State { what: String::new(), total: 0, setting: None, started: Instant::now() };
-        Self { stop, bar, lines: !terminal && !quiet, state: Mutex::new(state) }
+        let writer = lines.then(|| {
+            let shared = shared.clone();
+            std::thread::spawn(move || shared.write_lines())
+        });
+        Self { stop, bar, shared, writer: Mutex::new(writer), lines }
     }
 
-    /// Takes the bar away.
+    /// Takes the bar away, and ends the lines.
     pub(crate) fn finish(&self) {
+        self.shared.lock().finished = true;
+        self.shared.finished.notify_all();
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A writer that panicked has said so; the results are none the worse.
+        let _ = writer.map(JoinHandle::join);
         self.bar.finish_and_clear();
     }
 }
@@ -69,36 +212,75 @@ impl Monitor for Progress {
     }
 
     fn progress(&self, what: &str, done: usize, total: usize) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if what == "settings" {
-            state.setting = (total > 1 && done < total).then_some((done + 1, total));
-            state.what.clear();
-            state.started = Instant::now();
-            self.bar.set_prefix(state.prefix());
-            return;
+        let mut state = self.shared.lock();
+        let line = state.report(what, done, total, Instant::now());
+        let (done, total) = (state.done as u64, state.total as u64);
+        // The bar asks for the state when it is drawn.
+        drop(state);
+        if let Some(line) = line.filter(|_| self.lines) {
+            output::note(&line);
         }
-        if what != state.what || total != state.total {
-            (state.what, state.total) = (what.to_owned(), total);
-            self.bar.reset();
-            self.bar.set_length(total as u64);
-            self.bar.set_message(what.to_owned());
-            self.bar.set_style(style("{spinner} {prefix}{msg} [{bar:30}] {pos}/{len}, {eta} left"));
-        }
-        // Threads report out of order; the bar must not run backwards.
-        self.bar.set_position(self.bar.position().max(done as u64));
-        if self.lines && done == total && Stage::ALL.iter().any(|stage| stage.name() == what) {
-            let seconds = state.started.elapsed().as_secs_f64();
-            output::note(&format!("{}{what}: {done} of {total} done, {seconds:.1} s", state.prefix()));
-        }
+        let template = if total > 0 { "{spinner} {head} [{bar:30}] {tail}" } else { "{spinner} {head}, {tail}" };
+        self.bar.set_style(style(template, &self.shared));
+        self.bar.set_length(total);
+        self.bar.set_position(done);
     }
 }
 
-impl State {
-    fn prefix(&self) -> String {
-        self.setting.map_or(String::new(), |(number, total)| format!("setting {number} of {total}, "))
-    }
+fn style(template: &str, shared: &Arc<Shared>) -> ProgressStyle {
+    let (of_head, of_tail) = (shared.clone(), shared.clone());
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ")
+        .with_key("head", move |_: &ProgressState, text: &mut dyn Write| {
+            // A bar that cannot be drawn is not worth a word.
+            let _ = text.write_str(&of_head.lock().head());
+        })
+        .with_key("tail", move |_: &ProgressState, text: &mut dyn Write| {
+            let _ = text.write_str(&of_tail.lock().tail(Instant::now()));
+        })
 }
 
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forecast_waits_until_something_is_known_and_counts_down() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut state = State::new(start);
+        state.report("settings", 0, 1, start);
+        assert_eq!(format!("{}, {}", state.head(), state.tail(at(1))), "working, 1 s");
+        state.report("simulate", 1, 40, at(10));
+        assert_eq!(format!("{}, {}", state.head(), state.tail(at(10))), "simulate, 1 of 40, 10 s");
+        state.report("simulate", 4, 40, at(40));
+        assert_eq!(state.tail(at(40)), "4 of 40, 40 s, about 6 min left");
+        // Nothing is finished for long: the forecast runs out instead of growing.
+        assert_eq!(state.tail(at(340)), "4 of 40, 5 min, about 60 s left");
+        assert_eq!(state.tail(at(500)), "4 of 40, 8 min");
+        // Out of order.
+        state.report("simulate", 3, 40, at(501));
+        assert_eq!(state.done, 4);
+    }
+
+    #[test]
+    fn methods_are_named_and_not_forecast_by_their_number() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut state = State::new(start);
+        state.report("settings", 1, 9, start);
+        assert_eq!(state.report("train", 0, 1, at(5)), None);
+        assert_eq!(state.report("train", 1, 1, at(9)).unwrap(), "setting 2 of 9, train: 1 of 1 done, 4.0 s");
+        // The I-step says nothing before its first method is finished.
+        assert_eq!(format!("{}, {}", state.head(), state.tail(at(12))), "setting 2 of 9, infer, 3 s");
+        state.report("infer", 3, 4, at(20));
+        assert_eq!(state.tail(at(29)), "3 of 4, 20 s");
+        state.report("e-post", 10, 100, at(30));
+        state.report("e-post", 20, 100, at(40));
+        assert_eq!(state.head(), "setting 2 of 9, infer, e-post");
+        // Twenty in the twenty seconds since the third method.
+        assert_eq!(state.tail(at(40)), "20 of 100, 31 s, about 80 s left");
+        assert_eq!(state.report("infer", 4, 4, at(90)).unwrap(), "setting 2 of 9, infer: 4 of 4 done, 81.0 s");
+    }
 }

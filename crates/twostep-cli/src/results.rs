@@ -1,6 +1,6 @@
 //! Finished settings to the tables that people read.
 
-use crate::output::{self, Look, paint};
+use crate::output::{self, Look, counted, paint, wrapped};
 use crate::session::describe;
 use std::fmt::Write;
 use twostep::infer::{IPosterior, QuantitySummary};
@@ -12,6 +12,15 @@ const MAX_BLOCKS: usize = 6;
 
 /// Space between columns.
 const GAP: usize = 3;
+
+/// A column is not wrapped to less than this, however narrow the window.
+const MIN_COLUMN: usize = 16;
+
+/// Most significant digits of a number in a table; the files of results have all of them.
+const MAX_DIGITS: f64 = 7.0;
+
+/// Where the text of a stage begins in its line.
+const STAGE_INDENT: &str = "           ";
 
 /// A table whose leading columns are repeated where it must be broken to fit the window.
 pub(crate) struct Grid {
@@ -35,7 +44,7 @@ impl Grid {
         self.strong.push(strong);
     }
 
-    /// Text no wider than `width` unless a single column is.
+    /// Text no wider than `width` where columns can be broken into lines of some length.
     pub(crate) fn render(&self, width: usize, coloured: bool) -> String {
         let length = |text: &String| text.chars().count();
         let widths: Vec<usize> = (0..self.header.len())
@@ -56,10 +65,17 @@ impl Grid {
                 }
             }
         }
+        let padded = |text: &str, j: usize| format!("{text:<width$}", width = widths[j] + GAP);
         let line = |row: &[String], block: &[usize]| {
-            let cells = (0..self.leading).chain(block.iter().copied());
-            let padded = cells.map(|j| format!("{:<width$}", row[j], width = widths[j] + GAP));
-            padded.collect::<String>().trim_end().to_owned()
+            let lead: String = (0..self.leading).map(|j| padded(&row[j], j)).collect();
+            let text = match block {
+                [j] => {
+                    let room = width.saturating_sub(lead.chars().count()).max(MIN_COLUMN);
+                    textwrap::wrap(&row[*j], room).join(&format!("\n{}", " ".repeat(lead.chars().count())))
+                }
+                several => several.iter().map(|j| padded(&row[*j], *j)).collect(),
+            };
+            format!("{lead}{text}").trim_end().to_owned()
         };
         let mut text = String::new();
         for (number, block) in blocks.iter().enumerate() {
@@ -77,20 +93,29 @@ impl Grid {
     }
 }
 
-/// `values` with so many decimals that the last one is between 0.3 % and 3 % of `scale`, the width of an interval.
+/// `values` with so many decimals that the last one is between 0.3 % and 3 % of `scale`, the width of an interval, but
+/// with no more than [`MAX_DIGITS`] digits.
 pub(crate) fn rounded<const N: usize>(values: [f64; N], scale: f64) -> [String; N] {
     let largest = values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
     // Without a width, four significant digits of the value itself.
     let resolution = if scale.is_finite() && scale > 0.0 { scale.log10() - 2.0 } else { largest.log10().floor() - 3.0 };
     let decimals = if resolution.is_finite() { (-resolution).round() } else { 0.0 };
     let magnitude = if largest > 0.0 { largest.log10().floor() } else { 0.0 };
+    let decimals = decimals.min(MAX_DIGITS - 1.0 - magnitude);
     // Seven digits before the point, or zeros after it, are more than an eye can count.
     if magnitude > 6.0 || decimals > 8.0 {
-        let digits = (magnitude + decimals).clamp(1.0, 15.0) as usize;
+        let digits = (magnitude + decimals).max(1.0) as usize;
         return values.map(|value| format!("{value:.digits$e}"));
     }
     let decimals = decimals.max(0.0) as usize;
-    values.map(|value| format!("{value:.decimals$}"))
+    values.map(|value| {
+        let text = format!("{value:.decimals$}");
+        // What is rounded to nothing has no sign.
+        match text.strip_prefix('-') {
+            Some(rest) if rest.chars().all(|c| "0.".contains(c)) => rest.to_owned(),
+            _ => text,
+        }
+    })
 }
 
 /// `1.577 [1.538, 1.622]`: mean, and the interval that holds 90 %; `n/a` where part of the posterior has no finite value.
@@ -134,11 +159,8 @@ pub(crate) fn render(project: &Project, results: &[SettingResult]) -> String {
         }
         let answer = results.iter().map(|result| result.answer.as_str()).next().unwrap_or_default();
         let one = results.iter().all(|result| result.answer == answer);
-        let _ = writeln!(
-            text,
-            "mean [5 %, 95 %]; * the answer{}",
-            if one { format!(" ({answer}; `twostep methods` explains the others)") } else { String::new() }
-        );
+        let which = if one { format!(" ({answer}; `twostep methods` explains the others)") } else { String::new() };
+        let _ = writeln!(text, "{}", wrapped(&format!("mean [5 %, 95 %]; * the answer{which}"), "  "));
     }
     text
 }
@@ -164,25 +186,30 @@ fn stage_lines(study: &Study, result: &SettingResult) -> String {
     let [runs, failed] = result.runs;
     let failures = if failed > 0 { format!(", {failed} more failed") } else { String::new() };
     let simulated = origin(result, Stage::Simulate);
-    let mut text = format!("simulate   {runs} runs of {}{failures} ({simulated})\n", study.simulator.builtin);
+    let runs = counted(runs, "run");
+    let mut lines = vec![format!("simulate   {runs} of {}{failures} ({simulated})", study.simulator.builtin)];
     for report in &result.t_reports {
         let own = &report.leave_one_out;
         let q2 = own.q2.map_or("no Q2 (it needs two different outputs)".to_owned(), |q2| format!("Q2 {q2:.2}"));
         // Percentages round towards doubt: 99.6 % of the runs is not all of them.
-        let _ = writeln!(
-            text,
+        lines.push(format!(
             "train      {}: {}, {q2}, {:.0} % of left-out runs inside their 90 % interval ({})",
             report.output,
             report.method,
             (100.0 * own.coverage_90).floor(),
             origin(result, Stage::Train),
-        );
+        ));
     }
     if let Some(posterior) = result.posteriors.first() {
-        let measured = format!("{} methods by {}", result.posteriors.len(), posterior.engine);
-        let _ = writeln!(text, "infer      {measured} ({})", origin(result, Stage::Infer));
+        let methods = counted(result.posteriors.len(), "method");
+        lines.push(format!("infer      {methods} by {} ({})", posterior.engine, origin(result, Stage::Infer)));
     }
-    text
+    lines.iter().map(|line| format!("{}\n", stage_line(line))).collect()
+}
+
+/// A line that begins with its stage's name, wrapped to the window.
+pub(crate) fn stage_line(line: &str) -> String {
+    wrapped(line, STAGE_INDENT)
 }
 
 /// How many settings computed, kept or shared each stage, and how good their surrogates are.
@@ -302,6 +329,11 @@ mod tests {
         assert_eq!(rounded([2e-12, 1e-12, 3e-12], 2e-12), ["2.00e-12", "1.00e-12", "3.00e-12"]);
         assert_eq!(rounded([0.5], 0.0), ["0.5000"]);
         assert_eq!(rounded([0.0], 0.0), ["0"]);
+        assert_eq!(rounded([-0.2, -37.2, 36.9], 74.0), ["0", "-37", "37"]);
+        assert_eq!(rounded([-0.0004, -0.1], 0.1), ["0.000", "-0.100"]);
+        // An interval much narrower than its place.
+        assert_eq!(rounded([0.713050989274, 0.713050989249], 5e-11), ["0.7130510", "0.7130510"]);
+        assert_eq!(rounded([7130.50989274, 7130.50989249], 5e-7), ["7130.510", "7130.510"]);
         assert_eq!(rounded([f64::NAN, f64::INFINITY], f64::NAN), ["NaN", "inf"]);
     }
 

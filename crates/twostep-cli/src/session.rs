@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use std::path::{Path, PathBuf};
 use twostep::Error;
 use twostep::run::Project;
-use twostep::study::{self, MeasurementSource, Setting, read_measurements, shipped};
+use twostep::study::{self, MeasurementSource, Problem, Setting, Severity, read_measurements, shipped, unused_columns};
 
 /// Loads the study, puts in what the flags override, and finds the folder of results.
 ///
@@ -24,6 +24,18 @@ pub(crate) fn open(file: &Path, global: &Global, measurements: Option<&Path>) ->
             }
             study.seed = seed;
         }
+        let mut measured = study.clone();
+        if let Some(file) = measurements {
+            measured.measurements = MeasurementSource::File(file.to_path_buf());
+        }
+        // A file that cannot be read is refused by those who need it.
+        study.notes.extend(unused_columns(&measured).unwrap_or_default().into_iter().map(|message| Problem {
+            severity: Severity::Warning,
+            message,
+            label: String::new(),
+            help: None,
+            span: None,
+        }));
     }
     let folder = global.out.clone().unwrap_or_else(|| default_folder(file));
     let project = Project::new(settings, folder);

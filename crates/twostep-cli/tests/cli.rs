@@ -123,6 +123,12 @@ fn holds(text: &str, part: &str) {
 fn a_new_study_is_written_once_under_its_name() {
     let place = Place::new("new");
     holds(&place.run(&["new"]).ends(0).out, "wrote study.toml");
+    holds(&place.run(&["new", "--from", "paper/pce"]).ends(0).out, "wrote pce.toml\nnow try: twostep run pce.toml");
+    holds(&place.run(&["new", "my study"]).ends(0).out, "now try: twostep run 'my study.toml'");
+    let aligned = place.read("my study.toml");
+    let column = |start: &str| aligned.lines().find(|line| line.starts_with(start)).unwrap().find('#').unwrap();
+    assert_eq!(column("name = "), column("seed = "));
+    holds(&place.run(&["new", "../elsewhere"]).ends(2).err, "is a path, not a name");
     let again = place.run(&["new"]).ends(2);
     holds(&again.err, "study.toml: the file exists and is not overwritten");
     place.run(&["new", "mine", "--from", "paper/linear"]).ends(0);
@@ -433,16 +439,6 @@ fn a_typo_shows_its_line_and_the_nearest_spelling() {
       help: did you mean "sobol"? known are halton-ends, halton, sobol, sobol-scrambled,
             latin-hypercube, grid, random
 
-      × surrogate.degree is missing
-        ╭─[study.toml:14:2]
-     13 │ runs = 30
-     14 │ [surrogate]
-        ·  ────┬────
-        ·      ╰── needed here
-     15 │ kind = "pce"
-        ╰────
-      help: write degree = 3, the total degree of the polynomial
-
       × [surrogate] has no key `degre`
         ╭─[study.toml:16:1]
      15 │ kind = "pce"
@@ -454,7 +450,7 @@ fn a_typo_shows_its_line_and_the_nearest_spelling() {
       help: did you mean "degree"? known are kind, sigma_a, standardise, degree, normalisation,
             coefficients
 
-    error: 3 problems in study.toml; nothing was run
+    error: 2 problems in study.toml; nothing was run
     "#);
     assert!(!place.0.join("study.twostep").exists());
     // Text that is not TOML, and not even text.
@@ -492,7 +488,9 @@ fn wrong_measurements_are_refused_before_anything_runs() {
         holds(&ran.err, expected);
         holds(&ran.err, "help: ");
     }
-    holds(&place.run(&["infer", "study.toml", "--measurements", "none.csv"]).ends(2).err, "none.csv");
+    let missing = place.run(&["infer", "study.toml", "--measurements", "none.csv"]).ends(2).err;
+    holds(&missing, "none.csv");
+    assert!(!missing.contains("study file"), "{missing}");
     assert!(!place.0.join("study.twostep").exists());
     place.write("other.csv", "omega,y\n-0.5,0.1\n0.5,0.9\n");
     place.run(&["infer", "study.toml", "--measurements", "other.csv"]).ends(0);
@@ -603,6 +601,8 @@ fn json_stands_alone_on_standard_output() {
     let check = place.run(&["check", "study.toml", "--json"]).ends(0).json();
     assert_eq!(check["settings"][0]["surrogate_terms"]["y"], 10);
     assert_eq!(check["settings"][0]["engine"], "grid");
+    assert_eq!(check["settings"][0]["measurements"]["outputs"]["y"], 5);
+    assert_eq!(check["warnings"], serde_json::json!([]));
     let status = place.run(&["--json", "status", "study.toml"]).ends(0).json();
     assert!(status["stages"].as_array().unwrap().iter().all(|stage| stage["fresh"] == true), "{status}");
     assert_eq!(place.run(&["methods", "--json"]).ends(0).json()["methods"].as_array().unwrap().len(), 4);
@@ -610,6 +610,60 @@ fn json_stands_alone_on_standard_output() {
     place.run(&["new", "--list", "--json"]).ends(0).json();
     let quiet = place.run(&["run", "study.toml", "--quiet", "--seed", "9"]).ends(0);
     assert!(!quiet.err.contains("done"), "{}", quiet.err);
+}
+
+#[test]
+fn errors_are_json_where_json_was_asked_for() {
+    let place = Place::with_study("json-errors", &TINY.replace("degree", "degre").replace("runs = 30", "runs = 0"));
+    let ran = place.run(&["check", "study.toml", "--json"]).ends(2);
+    holds(&ran.err, "2 problems in study.toml");
+    let error = ran.json()["error"].clone();
+    assert_eq!((&error["place"], &error["line"]), (&Value::from("study.toml"), &Value::from(13)));
+    assert_eq!(error["message"], "design.runs: 0 is out of range");
+    assert_eq!(error["problems"].as_array().unwrap().len(), 2);
+    holds(error["problems"][1]["help"].as_str().unwrap(), "degree");
+
+    place.write("study.toml", TINY);
+    place.write("other.csv", "omega,y\n0,1\n0.5,x\n");
+    let arguments = ["infer", "study.toml", "--measurements", "other.csv", "--json"];
+    let error = place.run(&arguments).ends(2).json()["error"].clone();
+    assert_eq!(error["line"], 3);
+    holds(error["place"].as_str().unwrap(), "other.csv");
+    holds(error["help"].as_str().unwrap(), "write a number");
+    place.run(&["run", "none.toml", "--json"]).ends(2).json();
+    let usage = place.run(&["run", "--jsn", "--json"]).ends(2);
+    assert_eq!(usage.json()["error"]["place"], "command line");
+    assert!(place.run(&["--help", "--json"]).ends(0).out.contains("Usage"));
+}
+
+#[test]
+fn a_check_counts_measurements_and_names_what_is_not_read() {
+    let study = TINY
+        .replace("[measurements.synthetic]\ntruth = { gamma = 0.15 }\nat = { omega = \"linspace(-1, 1, 5)\" }\n", "")
+        .replace("noise = { family = \"normal\",", "file = \"y.csv\"\nnoise = { family = \"log-normal\",");
+    let place = Place::with_study("check", &study);
+    place.write("y.csv", "omega,y,remark\n-0.5,0,a\n0.5,0.9,b\n0.6,0,c\n");
+    let ran = place.run(&["check", "study.toml"]).ends(0);
+    holds(&ran.out, "infer      3 measurements of y; point, e-lik* by grid");
+    let unused = "y.csv: column `remark` not used: neither an output nor a condition of the study";
+    holds(&ran.err, unused);
+    holds(&ran.err, "warning: 2 zeros of `y`: without a logarithm");
+    let check = place.run(&["check", "study.toml", "--json"]).ends(0).json();
+    assert_eq!(check["settings"][0]["measurements"]["outputs"]["y"], 3);
+    assert_eq!(check["warnings"].as_array().unwrap().len(), 2);
+    place.run(&["run", "study.toml"]).ends(0);
+    holds(&place.read("study.twostep/summary.json"), unused);
+}
+
+#[test]
+fn narrow_windows_get_narrow_lines() {
+    let place = Place::with_study("narrow", TINY);
+    let output = place.command(&["run", "study.toml"]).env("COLUMNS", "40").output().unwrap();
+    let ran = Ran::from(output).ends(0);
+    // The path of the results must stay whole.
+    for line in ran.out.lines().filter(|line| !line.starts_with("results in")) {
+        assert!(line.chars().count() <= 40, "{line}\n{}", ran.out);
+    }
 }
 
 #[test]

@@ -496,6 +496,9 @@ fn check_order(text: &str, tokens: &[Token]) -> Result<()> {
         let is_operator = ["*", "/", "^"].contains(&token.text);
         let is_sign = ["+", "-"].contains(&token.text);
         let closes = token.text == ")";
+        if expects_value && token.text == "*" && k > 0 && tokens[k - 1].text == "*" {
+            return fail(format!("`**` at column {} is no operator", tokens[k - 1].column), "write powers with `^`");
+        }
         if expects_value && (is_operator || closes) {
             return fail(format!("a value is missing before {spot}"), "insert it or remove the sign");
         }
@@ -771,6 +774,7 @@ mod tests {
             ("(alpha)(omega)", "an operator is missing before `(` at column 8"),
             ("1.5.2", "an operator is missing before `.2` at column 4"),
             ("alpha + * omega", "a value is missing before `*` at column 9"),
+            ("alpha ** omega", "`**` at column 7 is no operator; write powers with `^`"),
             ("* alpha omega", "a value is missing before `*` at column 1"),
             ("()", "a value is missing before `)` at column 2"),
             ("alpha -", "a value is missing at the end"),

@@ -1,5 +1,8 @@
 //! How long work talks to whoever started it: progress out, a request to stop in.
 
+/// Whether to go on, asked between pieces of work.
+pub type Proceed<'a> = &'a (dyn Fn() -> bool + Sync);
+
 /// Watches a computation.
 pub trait Monitor: Sync {
     /// Whether to go on; asked often. False ends the work with [`crate::Error::Interrupted`].

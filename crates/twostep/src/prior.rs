@@ -482,7 +482,7 @@ impl Marginal {
         if mass.is_nan() || mass < MIN_MASS {
             return Err(Error::invalid(
                 self.to_string(),
-                format!("only {mass:.1e} of its probability is in [{}, {}]", Shortest(asked.0), Shortest(asked.1)),
+                format!("next to none of its probability is in [{}, {}]", Shortest(asked.0), Shortest(asked.1)),
                 "move the range or widen the prior until they overlap",
             ));
         }
@@ -1118,7 +1118,7 @@ mod tests {
         );
         assert_eq!(
             message("exponential(1, upper=-2)"),
-            "exponential(1): only 0.0e0 of its probability is in [-inf, -2]; \
+            "exponential(1): next to none of its probability is in [-inf, -2]; \
              move the range or widen the prior until they overlap"
         );
         assert!(message("uniform(1, 1.0000000000000002)").contains("too narrow for double precision"));
@@ -1127,7 +1127,7 @@ mod tests {
         let refused = marginal("normal(0, 1)").truncated(7.2, 9.0).unwrap_err().to_string();
         assert_eq!(
             refused,
-            "normal(0, 1): only 3.0e-13 of its probability is in [7.2, 9]; \
+            "normal(0, 1): next to none of its probability is in [7.2, 9]; \
              move the range or widen the prior until they overlap"
         );
     }

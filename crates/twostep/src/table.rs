@@ -73,14 +73,15 @@ impl Table {
         Ok(self)
     }
 
-    /// Reads a file with a header line and at least one row below it.
+    /// Reads a file with a header line and at least one row below it; lines above the header that start with `#` are
+    /// comments.
     ///
     /// # Errors
-    /// A file that cannot be read, is empty or has no rows; a column without name or of a name used before; a row with
-    /// more or fewer cells than the header.
+    /// A file that cannot be read, is empty or has no rows; a header of numbers, or separated by other signs than commas;
+    /// a column without name or of a name used before; a row with more or fewer cells than the header.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = fs::read(path)
-            .map_err(|problem| Error::file(path, problem, "check the path; relative ones start at the study file"))?;
+            .map_err(|problem| Error::file(path, problem, "check that the file is there and that you may read it"))?;
         Self::parse(&bytes, &path.display().to_string())
     }
 
@@ -90,15 +91,21 @@ impl Table {
     /// As for [`Table::read`].
     pub fn parse(bytes: &[u8], source: &str) -> Result<Self> {
         // Spreadsheets put a byte order mark in front.
-        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        let mut bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        let mut comments = 0;
+        while bytes.first() == Some(&b'#') {
+            comments += 1;
+            bytes = &bytes[bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| end + 1)..];
+        }
         let mut reader =
             csv::ReaderBuilder::new().has_headers(false).flexible(true).trim(csv::Trim::All).from_reader(bytes);
         let mut columns: Vec<(String, Vec<String>)> = Vec::new();
         let mut lines = Vec::new();
-        let (mut line, mut counted) = (1, 0);
+        let (mut line, mut counted) = (comments + 1, 0);
         for record in reader.records() {
             let record = record.map_err(|problem| {
-                let line = problem.position().map_or(String::new(), |position| format!(", line {}", position.line()));
+                let line = problem.position().map(|position| comments as u64 + position.line());
+                let line = line.map_or(String::new(), |line| format!(", line {line}"));
                 Error::invalid(format!("{source}{line}"), "this is not text in UTF-8", "save the file as CSV in UTF-8")
             })?;
             // A record's position is where the one before it ended, and so before any empty lines.
@@ -112,9 +119,12 @@ impl Table {
                 continue;
             }
             if record.len() != columns.len() {
-                let found = format!("{} cells in a table of {} columns", record.len(), columns.len());
+                let cells = if record.len() == 1 { "cell" } else { "cells" };
+                let found = format!("{} {cells} in a table of {} columns", record.len(), columns.len());
                 let place = format!("{source}, line {line}");
-                return Err(Error::invalid(place, found, "give each row one cell per column; quote cells with commas"));
+                let repair =
+                    "give each row one cell per column, quote cells with commas, and write decimals with a point";
+                return Err(Error::invalid(place, found, repair));
             }
             for ((_, cells), cell) in columns.iter_mut().zip(&record) {
                 cells.push(cell.to_owned());
@@ -146,6 +156,11 @@ impl Table {
         self.names().any(|other| other == name)
     }
 
+    /// The file it was read from; empty for a table that was made.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
     /// File, line and column of a cell, for errors about its value.
     pub fn place(&self, row: usize, name: &str) -> String {
         format!("{}, line {}, column `{name}`", self.source, self.lines[row])
@@ -171,11 +186,10 @@ impl Table {
     /// # Errors
     /// A missing column, with the nearest name; a cell that is empty or no number.
     pub fn numbers_or_nan(&self, name: &str) -> Result<Vec<f64>> {
-        let numbers = self.optional_numbers(name)?.into_iter().enumerate();
+        const REPAIR: &str = "write a number or remove the row";
+        let numbers = self.parsed(name, REPAIR)?.into_iter().enumerate();
         let number = |(row, number): (usize, Option<f64>)| {
-            number.ok_or_else(|| {
-                Error::invalid(self.place(row, name), "the cell is empty", "write a number or remove the row")
-            })
+            number.ok_or_else(|| Error::invalid(self.place(row, name), "the cell is empty", REPAIR))
         };
         numbers.map(number).collect()
     }
@@ -185,6 +199,12 @@ impl Table {
     /// # Errors
     /// A missing column, with the nearest name; a cell that is neither empty nor a number.
     pub fn optional_numbers(&self, name: &str) -> Result<Vec<Option<f64>>> {
+        self.parsed(name, "leave the cell empty where there is no value")
+    }
+
+    /// The numbers of a column; `if_missing` is the repair of a cell that says in words that it has none.
+    fn parsed(&self, name: &str, if_missing: &str) -> Result<Vec<Option<f64>>> {
+        const MISSING: [&str; 7] = ["na", "n/a", "null", "none", "missing", "-", "?"];
         let texts = match self.cells(name)? {
             Cells::Numbers(numbers) => return Ok(numbers.iter().copied().map(Some).collect()),
             Cells::Texts(texts) => texts,
@@ -192,7 +212,10 @@ impl Table {
         let number = |(row, text): (usize, &String)| match text.as_str() {
             "" => Ok(None),
             text => text.parse().map(Some).map_err(|_| {
-                let repair = "write a number with a decimal point, such as 0.5 or 1e-3";
+                let repair = match MISSING.contains(&text.to_lowercase().as_str()) {
+                    true => if_missing,
+                    false => "write a number with a decimal point, such as 0.5 or 1e-3",
+                };
                 Error::invalid(self.place(row, name), format!("`{text}` is not a number"), repair)
             }),
         };
@@ -227,7 +250,6 @@ impl Table {
         let place = if self.source.is_empty() { "table" } else { &self.source };
         let list = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         let repair = match nearest(name, &names) {
-            _ if names.len() == 1 && names[0].contains([';', '\t']) => "separate columns by commas".to_owned(),
             Some(near) => format!("rename `{near}`, or add the column"),
             None => "add the column".to_owned(),
         };
@@ -265,8 +287,19 @@ impl Table {
 }
 
 fn check_header(columns: &[(String, Vec<String>)], source: &str, line: usize) -> Result<()> {
+    let place = || format!("{source}, line {line}");
+    if let [(name, _)] = columns
+        && let Some(separator) = name.chars().find(|c| [';', '\t'].contains(c))
+    {
+        let found = format!("columns are separated by {}", if separator == ';' { "semicolons" } else { "tabs" });
+        let repair = "separate columns by commas, and write decimals with a point: 0.5, not 0,5";
+        return Err(Error::invalid(place(), found, repair));
+    }
+    if columns.iter().all(|(name, _)| name.parse::<f64>().is_ok()) {
+        let repair = "write a line with the columns' names above it; a line that starts with # is a comment";
+        return Err(Error::invalid(place(), "there are numbers where the columns' names should be", repair));
+    }
     for (i, (name, _)) in columns.iter().enumerate() {
-        let place = || format!("{source}, line {line}");
         if name.is_empty() {
             let found = format!("column {} has no name", i + 1);
             return Err(Error::invalid(place(), found, "name every column in the first line"));
@@ -279,11 +312,13 @@ fn check_header(columns: &[(String, Vec<String>)], source: &str, line: usize) ->
 }
 
 /// The name of `known` that is likely meant by `found`.
-fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
-    // Jaro-Winkler similarity; see `simulate::spelling_repair` for the threshold.
+pub(crate) fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+    // Jaro-Winkler similarity, measured on the names of a study: words that mean something else reach 0.68, a slip or a
+    // dropped ending stays above 0.86.
+    const NEAR: f64 = 0.8;
     let alike = |name: &str| strsim::jaro_winkler(&found.to_lowercase(), &name.to_lowercase());
     let best = known.iter().copied().max_by(|a, b| alike(a).total_cmp(&alike(b)));
-    best.filter(|name| alike(name) >= 0.8)
+    best.filter(|name| alike(name) >= NEAR)
 }
 
 /// Replaces the content of `path` at once: temporary file in the same folder, flushed to disk, renamed.
@@ -333,6 +368,9 @@ mod tests {
         assert_eq!(table.numbers("t").unwrap(), [1.0, -300.0]);
         assert_eq!(table.optional_numbers("c[0,1]").unwrap(), [Some(2.5), None]);
         assert_eq!(table.texts("note").unwrap(), ["a, b", "c"]);
+        let commented = parse("# made by hand\n#\nt,y\n1,2\n\n3,x\n").unwrap();
+        assert_eq!(commented.numbers("t").unwrap(), [1.0, 3.0]);
+        assert!(commented.numbers("y").unwrap_err().to_string().starts_with("data.csv, line 6, column `y`"));
         let matrix = parse("a,b\n1,2\n3,4\n").unwrap().matrix(&["b", "a"]).unwrap();
         assert_eq!((matrix.row(0), matrix.row(1)), (&[2.0, 1.0][..], &[4.0, 3.0][..]));
     }
@@ -345,8 +383,8 @@ mod tests {
         assert_eq!(refused("t,\n1,2\n"), "data.csv, line 1: column 2 has no name; name every column in the first line");
         assert_eq!(
             refused("t,y\n1,2\n\n3\n"),
-            "data.csv, line 4: 1 cells in a table of 2 columns; give each row one cell per column; \
-             quote cells with commas"
+            "data.csv, line 4: 1 cell in a table of 2 columns; give each row one cell per column, \
+             quote cells with commas, and write decimals with a point"
         );
         let table = parse("time,y,z\n1,x,nan\n2,,1\n").unwrap();
         let message = |name: &str| table.numbers(name).unwrap_err().to_string();
@@ -367,8 +405,19 @@ mod tests {
         assert!(message("beta").ends_with("`z`; add the column"));
         let empty = parse("t,y\n1,\n").unwrap().numbers("y").unwrap_err().to_string();
         assert_eq!(empty, "data.csv, line 2, column `y`: the cell is empty; write a number or remove the row");
-        let semicolons = parse("t;y\n1;2\n").unwrap().numbers("t").unwrap_err().to_string();
-        assert!(semicolons.ends_with("; separate columns by commas"), "{semicolons}");
+        assert_eq!(
+            refused("t;y\n0,5;2\n"),
+            "data.csv, line 1: columns are separated by semicolons; \
+             separate columns by commas, and write decimals with a point: 0.5, not 0,5"
+        );
+        assert!(refused("t\ty\n1\t2\n").contains("separated by tabs"));
+        let headless = refused("# t,y\n1,2\n3,4\n");
+        assert!(headless.starts_with("data.csv, line 2: there are numbers where the columns' names"), "{headless}");
+        let words = parse("y\nNA\n").unwrap();
+        let required = words.numbers("y").unwrap_err().to_string();
+        assert!(required.ends_with("`NA` is not a number; write a number or remove the row"), "{required}");
+        let optional = words.optional_numbers("y").unwrap_err().to_string();
+        assert!(optional.ends_with("leave the cell empty where there is no value"), "{optional}");
         let latin = Table::parse(b"t,y\n1,2\xe9\n", "data.csv").unwrap_err().to_string();
         assert!(latin.starts_with("data.csv, line 2: this is not text in UTF-8"), "{latin}");
         let missing = Table::read(Path::new("no-such-folder/data.csv")).unwrap_err().to_string();

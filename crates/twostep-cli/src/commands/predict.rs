@@ -47,6 +47,11 @@ impl Predict {
         let project = session::open(&self.study, global, self.measurements.as_deref())?;
         let index = self.index(&project)?;
         let at = self.at.as_deref().map(Table::read).transpose()?;
+        let resolved = |path: &Option<PathBuf>| path.as_ref().and_then(|path| path.canonicalize().ok());
+        if resolved(&self.save).is_some_and(|save| resolved(&self.at) == Some(save)) {
+            let repair = "save the predictions under another name";
+            return Err(Error::invalid("--save", "this is the file of --at, which would be overwritten", repair).into());
+        }
         let named = |name: &String| Method::ALL.into_iter().find(|method| method.name() == name);
         let method = self.method.as_ref().and_then(named);
         let predictions = run::predict(&project, index, at.as_ref(), method)?;

@@ -2,11 +2,11 @@
 
 use super::integrated::{Integrated, Work};
 use super::propagation::Method;
-use super::summary::{QuantitySummary, derived_from_grid, from_grid};
+use super::summary::{QuantitySummary, derived_from_grid, from_draws, from_grid};
 use super::{Diagnostics, IPosterior, InferSpec, Prepared, agreement, favoured};
 use crate::error::Result;
 use crate::mcmc::quadrature::{self, Grid, Refined, Settings};
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, Proceed};
 use crate::special::log_sum_exp;
 use crate::stream::Stream;
 use crate::train::PROBABILITIES;
@@ -27,6 +27,7 @@ pub(super) fn infer(
     let (mixtures, own): (Vec<Method>, Vec<Method>) =
         spec.methods.iter().partition(|m| matches!(m, Method::ELik | Method::EPost));
     let groups = std::iter::once(mixtures).chain(own.into_iter().map(|m| vec![m])).filter(|g| !g.is_empty());
+    monitor.progress("infer", 0, spec.methods.len());
     let mut out: Vec<IPosterior> = Vec::new();
     for group in groups {
         for posterior in infer_group(prepared, spec, &group, stream, monitor)? {
@@ -101,7 +102,7 @@ fn infer_group(
 fn resolve<'a>(
     components: &'a Integrated<'a>,
     mix: &dyn Fn(&[f64]) -> Vec<Vec<f64>>,
-    proceed: &(dyn Fn() -> bool + Sync),
+    proceed: Proceed<'_>,
 ) -> Result<(Refined<'a, Integrated<'a>>, Vec<Vec<f64>>, Vec<Grid>)> {
     let mut settings = Settings::default();
     let mut refined = quadrature::refine(components, &settings, proceed)?;
@@ -133,8 +134,14 @@ fn posterior(
         unknowns.push(from_grid(sigma, 0, &prepared.prior.names()[dim + j]));
     }
     let error = unknowns.iter().filter_map(|u| u.quadrature_error).fold(0.0, f64::max);
-    for (name, f) in prepared.quantities().iter().skip(prepared.prior.len()) {
-        unknowns.push(derived_from_grid(grid, name, &**f, error));
+    for (derived, (name, f)) in prepared.derived.iter().zip(prepared.quantities().iter().skip(prepared.prior.len())) {
+        // The grid holds the unknowns alone: what depends on an sd comes from the joint draws, with their error.
+        let of_unknowns = derived.expression.variables_used().iter().all(|&v| v < dim);
+        unknowns.push(if of_unknowns {
+            derived_from_grid(grid, name, &**f, error)
+        } else {
+            from_draws(name, &draws, &**f)
+        });
     }
     diagnostics.quadrature_error = Some(error);
     diagnostics.cells = Some(grid.n_cells());

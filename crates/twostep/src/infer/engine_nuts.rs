@@ -6,7 +6,7 @@ use super::propagation::Method;
 use super::summary::{QuantitySummary, Replicated, Unit};
 use super::target::Target;
 use super::{Diagnostics, IPosterior, InferSpec, Prepared, favoured, per_draw};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::mcmc::nuts::{self, Chain, Metric};
 use crate::mcmc::{chains, diagnostics};
 use crate::monitor::Monitor;
@@ -30,13 +30,11 @@ pub(super) fn infer(
         .iter()
         .enumerate()
         .map(|(done, &method)| {
-            if !monitor.proceed() {
-                return Err(Error::Interrupted);
-            }
+            monitor.progress("infer", done, spec.methods.len());
             let out = if per_draw(&*method.propagation(spec.point)) {
                 fits(prepared, spec, method, stream.named(method.name()), monitor)?
             } else {
-                pooled(prepared, spec, method, stream.named(method.name()))?
+                pooled(prepared, spec, method, stream.named(method.name()), monitor)?
             };
             monitor.progress("infer", done + 1, spec.methods.len());
             Ok(out)
@@ -60,13 +58,20 @@ fn overlooked_sentence(prepared: &Prepared, method: &str, found: &chains::Overlo
     )
 }
 
-fn pooled(prepared: &Prepared, spec: &InferSpec, method: Method, stream: Stream) -> Result<IPosterior> {
+fn pooled(
+    prepared: &Prepared,
+    spec: &InferSpec,
+    method: Method,
+    stream: Stream,
+    monitor: &dyn Monitor,
+) -> Result<IPosterior> {
+    let proceed = || monitor.proceed();
     let propagation = method.propagation(spec.point);
     let (likelihoods, log_alpha) = prepared.reduced(method, &*propagation);
     let target = Target::new(&likelihoods, &prepared.prior, &*propagation, &log_alpha);
     let settings = nuts::Settings { warmup: spec.nuts.warmup, draws: spec.nuts.draws, ..nuts::Settings::default() };
-    let chains = chains::sample(&target, &settings, spec.nuts.chains, None, stream.named("chains"))?;
-    let overlooked = chains::overlooked(&target, &chains, stream.named("check"))?;
+    let chains = chains::sample(&target, &settings, spec.nuts.chains, None, stream.named("chains"), &proceed)?;
+    let overlooked = chains::overlooked(&target, &chains, stream.named("check"), &proceed)?;
     let replicated =
         Replicated { units: vec![Unit::equal(1.0, chains.iter().map(|c| natural(prepared, c)).collect())] };
     let unknowns: Vec<QuantitySummary> = prepared
@@ -153,6 +158,7 @@ fn fits(
     stream: Stream,
     monitor: &dyn Monitor,
 ) -> Result<IPosterior> {
+    let proceed = || monitor.proceed();
     let propagation = method.propagation(spec.point);
     let alpha = prepared.log_alpha();
     let numbered: Vec<(f64, usize)> = alpha.iter().map(|a| a.exp()).zip(0..).filter(|f| f.0 > 0.0).collect();
@@ -167,7 +173,8 @@ fn fits(
         let own = prepared.likelihoods.select(&[s]);
         let target = Target::new(&own, &prepared.prior, &*propagation, &single);
         let warmup = if metric.is_some() { TRANSFERRED_WARMUP } else { spec.nuts.warmup };
-        chains::sample(&target, &chain_settings(warmup), spec.nuts.chains, metric, stream.named("fits").at(s as u64))
+        let stream = stream.named("fits").at(s as u64);
+        chains::sample(&target, &chain_settings(warmup), spec.nuts.chains, metric, stream, &proceed)
     };
     let pilot = run(numbered[0].1, None)?;
     let metric = Metric::from_draws(&pilot[0].draws);
@@ -175,9 +182,6 @@ fn fits(
     let all: Vec<Vec<Chain>> = numbered
         .par_iter()
         .map(|&(_, s)| {
-            if !monitor.proceed() {
-                return Err(Error::Interrupted);
-            }
             let chains = run(s, Some(&metric))?;
             monitor.progress(method.name(), finished.fetch_add(1, Ordering::Relaxed) + 1, numbered.len());
             Ok(chains)
@@ -205,12 +209,9 @@ fn fits(
     let step = all.len().div_ceil(CHECKED_FITS);
     let mut overlooked: Vec<chains::Overlooked> = Vec::new();
     for fit in (0..all.len()).step_by(step) {
-        if !monitor.proceed() {
-            return Err(Error::Interrupted);
-        }
         let own = prepared.likelihoods.select(&[numbered[fit].1]);
         let target = Target::new(&own, &prepared.prior, &*propagation, &single);
-        overlooked.extend(chains::overlooked(&target, &all[fit], stream.named("check").at(fit as u64))?);
+        overlooked.extend(chains::overlooked(&target, &all[fit], stream.named("check").at(fit as u64), &proceed)?);
     }
     let checked = all.len().div_ceil(step);
     let mut warnings = Vec::new();

@@ -5,7 +5,7 @@ use super::propagation::Method;
 use super::summary::{Replicated, Unit};
 use super::target::Target;
 use super::{Diagnostics, IPosterior, InferSpec, Likelihoods, Prepared, Propagation, agreement, favoured, per_draw};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kernels;
 use crate::mcmc::{diagnostics, smc};
 use crate::monitor::Monitor;
@@ -30,6 +30,7 @@ pub(super) fn infer(
         .iter()
         .enumerate()
         .map(|(done, &method)| {
+            monitor.progress("infer", done, spec.methods.len());
             let out = one(prepared, spec, method, stream.named(method.name()), monitor)?;
             monitor.progress("infer", done + 1, spec.methods.len());
             Ok(out)
@@ -58,11 +59,9 @@ fn one(
     let n_jobs = runs + if mixed { log_alpha.len() } else { 0 };
     let finished = AtomicUsize::new(0);
     let sample = |pooled: &Pooled<'_>, particles: usize, stream: Stream| -> Result<smc::Population> {
-        if !monitor.proceed() {
-            return Err(Error::Interrupted);
-        }
+        let settings = smc::Settings { particles, ..smc::Settings::default() };
         let mut target = Target::new(pooled.likelihoods, &prepared.prior, pooled.propagation, pooled.log_alpha);
-        let population = smc::sample(&mut target, &smc::Settings { particles, ..smc::Settings::default() }, stream)?;
+        let population = smc::sample(&mut target, &settings, stream, &|| monitor.proceed())?;
         monitor.progress(method.name(), finished.fetch_add(1, Ordering::Relaxed) + 1, n_jobs);
         Ok(population)
     };

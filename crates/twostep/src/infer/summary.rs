@@ -118,6 +118,12 @@ pub(super) fn derived_from_grid(grid: &Grid, name: &str, f: &dyn Fn(&[f64]) -> f
     out
 }
 
+/// A quantity of independent draws.
+pub(super) fn from_draws(name: &str, draws: &[Vec<f64>], f: &(dyn Fn(&[f64]) -> f64 + Sync)) -> QuantitySummary {
+    // Replicates of one draw each: their spread is that of independent draws.
+    Replicated { units: vec![Unit::equal(1.0, draws.iter().map(|x| vec![x.clone()]).collect())] }.summary(name, f)
+}
+
 /// Summary of weighted values, without an error estimate.
 pub(super) fn weighted(name: &str, values: &[f64], weights: &[f64]) -> QuantitySummary {
     let total: f64 = weights.iter().sum();

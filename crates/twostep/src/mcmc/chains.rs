@@ -3,6 +3,7 @@
 use super::nuts::{self, Chain, Metric};
 use super::{Bayes, LogDensity, Posterior, diagnostics, smc};
 use crate::error::{Error, Result};
+use crate::monitor::Proceed;
 use crate::stream::Stream;
 use rayon::prelude::*;
 
@@ -12,13 +13,14 @@ const MAX_STARTS: usize = 1000;
 /// Runs `n_chains` chains in parallel, each from its own draw of the prior; with a metric given only the step size is adapted.
 ///
 /// # Errors
-/// No start with positive density was found.
+/// No start with positive density was found, or `proceed` says no.
 pub fn sample<T: Bayes + Clone + Send + Sync>(
     target: &T,
     settings: &nuts::Settings,
     n_chains: usize,
     metric: Option<&Metric>,
     stream: Stream,
+    proceed: Proceed<'_>,
 ) -> Result<Vec<Chain>> {
     (0..n_chains)
         .into_par_iter()
@@ -28,8 +30,8 @@ pub fn sample<T: Bayes + Clone + Send + Sync>(
             let start = start(&mut density, stream.named("start"))?;
             let mut rng = stream.named("chain").rng();
             match metric {
-                None => nuts::sample(&mut density, &start, settings, &mut rng),
-                Some(metric) => nuts::sample_with(&mut density, &start, metric, settings, &mut rng),
+                None => nuts::sample(&mut density, &start, settings, &mut rng, proceed),
+                Some(metric) => nuts::sample_with(&mut density, &start, metric, settings, &mut rng, proceed),
             }
         })
         .collect()
@@ -75,12 +77,13 @@ pub fn overlooked<T: Bayes + Clone + Send + Sync>(
     target: &T,
     chains: &[Chain],
     stream: Stream,
+    proceed: Proceed<'_>,
 ) -> Result<Option<Overlooked>> {
     const RUNS: usize = 8;
     let settings = smc::Settings { particles: 512, ..smc::Settings::default() };
     let runs: Vec<smc::Population> = (0..RUNS)
         .into_par_iter()
-        .map(|run| smc::sample(&mut target.clone(), &settings, stream.at(run as u64)))
+        .map(|run| smc::sample(&mut target.clone(), &settings, stream.at(run as u64), proceed))
         .collect::<Result<_>>()?;
     let mut worst: Option<Overlooked> = None;
     for d in 0..target.dim() {

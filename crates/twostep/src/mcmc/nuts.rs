@@ -11,6 +11,7 @@ use rand_distr::StandardNormal;
 
 use super::LogDensity;
 use crate::error::{Error, Result};
+use crate::monitor::Proceed;
 
 /// How long to sample, and how carefully.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,7 +170,7 @@ macro_rules! report {
 /// Samples with a metric and step size of its own, adapted during warm-up: scales of all coordinates, and of the
 /// directions whose scale differs by more than a factor of about 1.4.
 ///
-/// Fails if the log density or its gradient is not finite at `start`; non-finite densities later on are divergences. A
+/// `proceed` is asked between draws. Fails if it says no, and if the log density or its gradient is not finite at `start`; non-finite densities later on are divergences. A
 /// start where a component of the gradient is exactly zero, such as a mode or a centre of symmetry, is moved by about a
 /// thousandth, since the first scales are taken from the gradient. The same arguments and generator give the same bits
 /// on the same kind of processor.
@@ -178,6 +179,7 @@ pub fn sample(
     start: &[f64],
     settings: &Settings,
     rng: &mut impl Rng,
+    proceed: Proceed<'_>,
 ) -> Result<Chain> {
     let start = prepare(density, start, settings, rng)?;
     let mut options =
@@ -190,20 +192,21 @@ pub fn sample(
     let mut gradients = 0;
     let target = Target { density, metric: &metric, gradients: &mut gradients };
     let mut chain = options.new_chain(0, CpuMath::new(target), rng).map_err(broken)?;
-    let sampled = run(&mut chain, &start, settings, |stats| report!(stats))?;
+    let sampled = run(&mut chain, &start, settings, |stats| report!(stats), proceed)?;
     drop(chain);
     Ok(Chain { gradients, ..sampled })
 }
 
 /// Samples with the metric of a neighbouring density; warm-up, of 50 draws say, adapts the step size only.
 ///
-/// Starts and failures as in [`sample`].
+/// Starts, failures and `proceed` as in [`sample`].
 pub fn sample_with(
     density: &mut (impl LogDensity + ?Sized),
     start: &[f64],
     metric: &Metric,
     settings: &Settings,
     rng: &mut impl Rng,
+    proceed: Proceed<'_>,
 ) -> Result<Chain> {
     let start = prepare(density, start, settings, rng)?;
     let dim = start.len();
@@ -233,7 +236,7 @@ pub fn sample_with(
     let mut gradients = 0;
     let target = Target { density, metric, gradients: &mut gradients };
     let mut chain = options.new_chain(0, CpuMath::new(target), rng).map_err(broken)?;
-    let sampled = run(&mut chain, &start, settings, |stats| report!(stats))?;
+    let sampled = run(&mut chain, &start, settings, |stats| report!(stats), proceed)?;
     drop(chain);
     Ok(Chain { gradients, ..sampled })
 }
@@ -306,9 +309,12 @@ fn run<M: Math, C: nuts_rs::Chain<M>>(
     start: &[f64],
     settings: &Settings,
     read: impl Fn(C::Stats) -> Report,
+    proceed: Proceed<'_>,
 ) -> Result<Chain> {
+    let ask = || if proceed() { Ok(()) } else { Err(Error::Interrupted) };
     chain.set_position(start).map_err(broken)?;
     for _ in 0..settings.warmup {
+        ask()?;
         chain.draw().map_err(broken)?;
     }
     let mut sampled = Chain {
@@ -323,6 +329,7 @@ fn run<M: Math, C: nuts_rs::Chain<M>>(
         scale: Metric::identity(0),
     };
     for _ in 0..settings.draws {
+        ask()?;
         let (position, _, stats, progress) = chain.expanded_draw().map_err(broken)?;
         let report = read(stats);
         sampled.draws.push(position.into_vec());
@@ -526,8 +533,9 @@ mod tests {
     /// Starts at the mode, where the gradient is exactly zero.
     #[test]
     fn correlated_normal() {
-        let chains =
-            four_chains(|s| sample(&mut density(2, correlated), &[1.0, -2.0], &Settings::default(), &mut s.rng()));
+        let chains = four_chains(|s| {
+            sample(&mut density(2, correlated), &[1.0, -2.0], &Settings::default(), &mut s.rng(), &|| true)
+        });
         assert_moments(&chains, &CORRELATED_MOMENTS);
     }
 
@@ -537,8 +545,9 @@ mod tests {
         let factor = vec![1.5, 0.0, 9.0, 12.0];
         let metric = Metric { mean: vec![2.0, 0.0], factor };
         let settings = Settings { warmup: 50, ..Settings::default() };
-        let chains =
-            four_chains(|s| sample_with(&mut density(2, correlated), &[0.0, 0.0], &metric, &settings, &mut s.rng()));
+        let chains = four_chains(|s| {
+            sample_with(&mut density(2, correlated), &[0.0, 0.0], &metric, &settings, &mut s.rng(), &|| true)
+        });
         assert_moments(&chains, &CORRELATED_MOMENTS);
     }
 
@@ -553,17 +562,20 @@ mod tests {
             (|z| (z[0] - MEAN).powi(2), PI * PI / 6.0 - 1.25),
             (|z| (z[0] - MEAN).powi(3), -2.0 * (ZETA_3 - 1.125)),
         ];
-        let own = four_chains(|s| sample(&mut density(1, log_gamma), &[0.0], &Settings::default(), &mut s.rng()));
+        let own =
+            four_chains(|s| sample(&mut density(1, log_gamma), &[0.0], &Settings::default(), &mut s.rng(), &|| true));
         assert_moments(&own, &moments);
         let settings = Settings { warmup: 50, ..Settings::default() };
-        let transferred =
-            four_chains(|s| sample_with(&mut density(1, log_gamma), &[0.0], &own[0].scale, &settings, &mut s.rng()));
+        let transferred = four_chains(|s| {
+            sample_with(&mut density(1, log_gamma), &[0.0], &own[0].scale, &settings, &mut s.rng(), &|| true)
+        });
         assert_moments(&transferred, &moments);
     }
 
     #[test]
     fn leaving_the_support_is_a_divergence() {
-        let chains = four_chains(|s| sample(&mut density(1, half_normal), &[0.5], &Settings::default(), &mut s.rng()));
+        let chains =
+            four_chains(|s| sample(&mut density(1, half_normal), &[0.5], &Settings::default(), &mut s.rng(), &|| true));
         assert!(chains.iter().all(|c| c.diverging > 0 && c.draws.iter().all(|z| z[0] >= 0.0)));
         assert_moments(&chains, &[(|z| z[0], FRAC_PI_2.sqrt().recip()), (|z| z[0] * z[0], 1.0)]);
     }
@@ -579,7 +591,9 @@ mod tests {
         let settings = Settings { warmup: 200, draws: 200, ..Settings::default() };
         let chains: Vec<Vec<f64>> = [-9.0, -11.0, 9.0, 11.0]
             .iter()
-            .map(|&start| sample(&mut density(1, two_modes), &[start], &settings, &mut Stream::root(8).rng()).unwrap())
+            .map(|&start| {
+                sample(&mut density(1, two_modes), &[start], &settings, &mut Stream::root(8).rng(), &|| true).unwrap()
+            })
             .map(|chain| chain.coordinate(0))
             .collect();
         // Half of the rank scores lie on either side of zero with mean +-sqrt(2 / pi) and variance 1 - 2 / pi within:
@@ -591,7 +605,7 @@ mod tests {
     fn reports_belong_to_the_draws() {
         let mut target = density(2, correlated);
         let settings = Settings { warmup: 100, draws: 100, max_depth: 1, ..Settings::default() };
-        let chain = sample(&mut target, &[0.0, 0.0], &settings, &mut Stream::root(9).rng()).unwrap();
+        let chain = sample(&mut target, &[0.0, 0.0], &settings, &mut Stream::root(9).rng(), &|| true).unwrap();
         // One evaluation checks the start.
         assert_eq!(chain.gradients + 1, target.calls);
         assert_eq!((chain.draws.len(), chain.energy.len(), chain.coordinate(1).len()), (100, 100, 100));
@@ -609,8 +623,8 @@ mod tests {
             // Through a trait object, as callers with several kinds of density will.
             let target: &mut dyn LogDensity = &mut density(2, correlated);
             let mut rng = Stream::root(seed).rng();
-            let own = sample(target, &[0.5, 0.5], &settings, &mut rng).unwrap();
-            let transferred = sample_with(target, &[0.5, 0.5], &own.scale, &settings, &mut rng).unwrap();
+            let own = sample(target, &[0.5, 0.5], &settings, &mut rng, &|| true).unwrap();
+            let transferred = sample_with(target, &[0.5, 0.5], &own.scale, &settings, &mut rng, &|| true).unwrap();
             (own, transferred)
         };
         assert_eq!(run(1), run(1));
@@ -622,7 +636,7 @@ mod tests {
         let settings = Settings { warmup: 10, draws: 10, ..Settings::default() };
         let mut rng = Stream::root(1).rng();
         let mut with = |start: &[f64], settings: &Settings| {
-            sample(&mut density(1, half_normal), start, settings, &mut rng).map(|chain| chain.draws.len())
+            sample(&mut density(1, half_normal), start, settings, &mut rng, &|| true).map(|chain| chain.draws.len())
         };
         assert_eq!(with(&[1.0], &settings).unwrap(), 10);
         for start in [-1.0, f64::NAN] {
@@ -641,10 +655,13 @@ mod tests {
             gradient.copy_from_slice(&[-z[0], 0.0]);
             -0.5 * z[0] * z[0]
         };
-        assert!(matches!(sample(&mut density(2, flat), &[1.0, 1.0], &settings, &mut rng), Err(Error::Failed { .. })));
+        assert!(matches!(
+            sample(&mut density(2, flat), &[1.0, 1.0], &settings, &mut rng, &|| true),
+            Err(Error::Failed { .. })
+        ));
         for factor in [vec![1.0, 0.0, 0.0], vec![1.0, 0.0, 0.0, 0.0], vec![f64::NAN, 0.0, 0.0, 1.0]] {
             let metric = Metric { mean: vec![0.0; 2], factor };
-            let found = sample_with(&mut density(2, correlated), &[0.0, 0.0], &metric, &settings, &mut rng);
+            let found = sample_with(&mut density(2, correlated), &[0.0, 0.0], &metric, &settings, &mut rng, &|| true);
             assert!(matches!(found, Err(Error::Invalid { .. })));
         }
     }

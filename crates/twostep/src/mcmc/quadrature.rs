@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::kernels;
+use crate::monitor::Proceed;
 use crate::special::{gauss_legendre, log_sum_exp};
 use crate::stream::Stream;
 use rand::{Rng, RngExt};
@@ -432,14 +433,14 @@ fn digit(node: usize, d: usize, dim: usize) -> usize {
     (node / NODES.pow((dim - 1 - d) as u32)) % NODES
 }
 
-/// Refines until every component is resolved; `proceed` is asked between rounds (false stops with [`Error::Interrupted`]).
+/// Refines until every component is resolved; `proceed` is asked before every cell (false stops with [`Error::Interrupted`]).
 ///
 /// # Errors
 /// No component has any mass, or there are more than [`MAX_AXES`] axes, or it was interrupted.
 pub fn refine<'a, C: Components>(
     components: &'a C,
     settings: &Settings,
-    proceed: &(dyn Fn() -> bool + Sync),
+    proceed: Proceed<'_>,
 ) -> Result<Refined<'a, C>> {
     let dim = components.axes().len();
     if dim == 0 || dim > MAX_AXES {
@@ -468,7 +469,7 @@ fn refine_cells<'a, C: Components>(
     components: &'a C,
     cells: Vec<Cell>,
     settings: &Settings,
-    proceed: &(dyn Fn() -> bool + Sync),
+    proceed: Proceed<'_>,
 ) -> Result<Refined<'a, C>> {
     let (evaluator, k, dim) = (Evaluator::new(components), components.len(), components.axes().len());
     let mut pending = cells;
@@ -478,17 +479,15 @@ fn refine_cells<'a, C: Components>(
     let mut evaluations = 0;
     let mut converged = false;
     for round in 0..64 {
-        if !proceed() {
-            return Err(Error::Interrupted);
-        }
         evaluations += pending.len() * evaluator.n_nodes;
         let new: Vec<Leaf> = pending
             .par_iter()
             .map_init(
                 || evaluator.buffers(),
-                |buffers, cell| evaluator.leaf(*cell, &log_evidence, &importance, buffers),
+                |buffers, cell| proceed().then(|| evaluator.leaf(*cell, &log_evidence, &importance, buffers)),
             )
-            .collect();
+            .collect::<Option<_>>()
+            .ok_or(Error::Interrupted)?;
         leaves.extend(new);
         let per_leaf: Vec<&[f64]> = leaves.iter().map(|leaf| leaf.log_integral.as_slice()).collect();
         log_evidence = (0..k)
@@ -584,7 +583,7 @@ impl<C: Components> Refined<'_, C> {
     ///
     /// # Errors
     /// It was interrupted.
-    pub fn further(self, settings: &Settings, proceed: &(dyn Fn() -> bool + Sync)) -> Result<Self> {
+    pub fn further(self, settings: &Settings, proceed: Proceed<'_>) -> Result<Self> {
         let before = self.evaluations;
         let mut out = refine_cells(self.components, self.cells, settings, proceed)?;
         out.evaluations += before;

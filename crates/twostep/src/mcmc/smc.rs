@@ -4,6 +4,7 @@
 use super::Bayes;
 use crate::error::{Error, Result};
 use crate::kernels;
+use crate::monitor::Proceed;
 use crate::stream::Stream;
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng, RngExt};
@@ -87,8 +88,13 @@ impl Particle {
 /// One run from the prior to the posterior. Independent runs that agree are the check on it.
 ///
 /// # Errors
-/// The likelihood is zero at every particle drawn from the prior.
-pub fn sample(target: &mut impl Bayes, settings: &Settings, stream: Stream) -> Result<Population> {
+/// The likelihood is zero at every particle drawn from the prior, or `proceed`, asked at every temperature, says no.
+pub fn sample(
+    target: &mut impl Bayes,
+    settings: &Settings,
+    stream: Stream,
+    proceed: Proceed<'_>,
+) -> Result<Population> {
     let dim = target.dim();
     let n = settings.particles;
     let mut rng = stream.rng();
@@ -114,6 +120,9 @@ pub fn sample(target: &mut impl Bayes, settings: &Settings, stream: Stream) -> R
     let mut mover = Mover::new(dim);
     let mut acceptance = 0.0;
     while temperature < 1.0 {
+        if !proceed() {
+            return Err(Error::Interrupted);
+        }
         let next = next_temperature(&particles, temperature, settings.keep * n as f64);
         let (weights, log_mean) = weights(&particles, next - temperature);
         log_evidence += log_mean;
@@ -326,7 +335,10 @@ mod tests {
     fn conjugate_posterior_and_evidence() {
         let (y, s) = (1.5, 0.1);
         let runs: Vec<Population> = (0..32)
-            .map(|run| sample(&mut Conjugate { y, s }, &Settings::default(), Stream::root(5).at(run)).expect("samples"))
+            .map(|run| {
+                sample(&mut Conjugate { y, s }, &Settings::default(), Stream::root(5).at(run), &|| true)
+                    .expect("samples")
+            })
             .collect();
         let variance = 1.0 / (1.0 + 1.0 / (s * s));
         let log_evidence = -0.5 * (y * y / (1.0 + s * s) + (2.0 * std::f64::consts::PI * (1.0 + s * s)).ln());
@@ -362,6 +374,6 @@ mod tests {
                 z[0] = rng.random();
             }
         }
-        assert!(sample(&mut Never, &Settings::default(), Stream::root(1)).is_err());
+        assert!(sample(&mut Never, &Settings::default(), Stream::root(1), &|| true).is_err());
     }
 }

@@ -7,6 +7,7 @@ mod spec;
 pub use spec::{DesignSpec, SimulatorSpec};
 
 use crate::error::{Error, Result};
+use crate::table::nearest;
 
 /// M: one run maps values of [`inputs`](Simulator::inputs) to values of [`outputs`](Simulator::outputs).
 ///
@@ -56,15 +57,11 @@ fn check_arguments(simulator: &dyn Simulator, x: &[f64], out: &[f64]) -> Result<
 
 /// What to write instead of the unknown `found`: the nearest of `known` if one is near, and in any case all of them.
 pub(crate) fn spelling_repair(found: &str, known: &[&str]) -> String {
-    // Jaro-Winkler similarity, measured on the names of this module: words that mean something else reach 0.68, a slip or
-    // a dropped ending stays above 0.86.
-    const NEAR: f64 = 0.8;
-    let alike = |name: &str| strsim::jaro_winkler(&found.to_lowercase(), name);
-    let nearest = known.iter().copied().max_by(|a, b| alike(a).total_cmp(&alike(b))).filter(|name| alike(name) >= NEAR);
-    let known = known.join(", ");
-    match nearest {
-        Some(nearest) => format!("did you mean \"{nearest}\"? known are {known}"),
-        None => format!("known are {known}"),
+    let all = known.join(", ");
+    match nearest(found, known) {
+        Some(nearest) => format!("did you mean \"{nearest}\"? known are {all}"),
+        None if known.is_empty() => "remove it: none is known here".to_owned(),
+        None => format!("known are {all}"),
     }
 }
 

@@ -7,9 +7,13 @@ use toml::de::{DeTable, DeValue};
 use super::problem::{Collector, found_and_repair};
 use crate::prior::Marginal;
 use crate::simulate::spelling_repair;
+use crate::table::nearest;
 
 /// Largest count that any key takes: beyond it, memory ends before the study does.
 const MAX_COUNT: usize = 1_000_000;
+
+/// Most syntax errors to show: behind the first the parser guesses, and a text of another kind has one on every line.
+const MAX_SYNTAX_ERRORS: usize = 2;
 
 /// A value and its bytes in the source.
 #[derive(Clone, Debug)]
@@ -38,21 +42,76 @@ pub(super) struct Entry {
 }
 
 impl Node {
-    /// The tree of a TOML text; syntax errors, one a line, otherwise.
+    /// The tree of a TOML text; the first syntax errors, one a line, otherwise.
     pub(super) fn parse(text: &str, problems: &Collector) -> Option<Self> {
         let (table, errors) = DeTable::parse_recoverable(text);
-        let mut last_line = None;
+        let tree = Self { value: Value::from_table(table.get_ref()), span: table.span() };
+        let (mut last_line, mut shown, mut in_second) = (None, 0, false);
         for error in &errors {
-            // Beyond the first error of a line the parser guesses.
-            let line = error.span().map(|span| text.get(..span.start).map_or(0, |before| before.matches('\n').count()));
-            if line.is_none() || line != last_line {
-                let message = format!("this is not TOML: {}", error.message());
-                let help = "texts stand in quotes, lists in [ ], and every line is `key = value` or a [table]";
-                problems.error(error.span(), message, "here", help.to_owned());
+            let span = error.span().filter(|span| text.get(span.clone()).is_some());
+            let line = span.as_ref().map(|span| line_number(text, span.start));
+            let is_twice = error.message() == "duplicate key";
+            // Beyond the first error of a line the parser guesses, and below a second header all keys are twice there.
+            if (line.is_some() && line == last_line) || (in_second && is_twice) || shown == MAX_SYNTAX_ERRORS {
+                continue;
             }
-            last_line = line;
+            (last_line, shown) = (line, shown + 1);
+            match &span {
+                Some(span) if is_twice => in_second = tree.refuse_twice(text, span, problems),
+                Some(span) if error.message().starts_with("string values must be quoted") => {
+                    refuse_unquoted(text, span, problems);
+                }
+                _ => {
+                    let message = format!("this is not TOML: {}", error.message());
+                    let help = "texts stand in quotes, lists in [ ], and every line is `key = value` or a [table]";
+                    problems.error(span, message, "here", help.to_owned());
+                }
+            }
         }
-        errors.is_empty().then(|| Self { value: Value::from_table(table.get_ref()), span: table.span() })
+        errors.is_empty().then_some(tree)
+    }
+
+    /// Refuses a key that was given before, and says where; whether it is that of a section.
+    fn refuse_twice(&self, text: &str, span: &Range<usize>, problems: &Collector) -> bool {
+        fn header(line: &str) -> Option<&str> {
+            line.trim_start().strip_prefix('[')?.split(']').next()
+        }
+        let start = text[..span.start].rfind('\n').map_or(0, |newline| newline + 1);
+        let written = &text[start..span.end];
+        let above = || text[..start].lines();
+        let (what, first, help) = match header(written) {
+            Some(section) => {
+                let first = above().position(|line| header(line) == Some(section)).map(|line| line + 1);
+                (format!("[{section}]"), first, "put its keys into one section")
+            }
+            None => {
+                let section = above().rev().find_map(header);
+                let path = section.into_iter().chain([written]).flat_map(|part| part.split('.'));
+                let first = self.key_span(path).map(|first| line_number(text, first.start));
+                (format!("`{}`", &text[span.clone()]), first, "keep one of them")
+            }
+        };
+        let second = line_number(text, span.start);
+        let lines = first.map_or("twice".to_owned(), |first| format!("on line {first} and on line {second}"));
+        problems.error(Some(span.clone()), format!("{what} stands {lines}"), "the second one", help.to_owned());
+        header(written).is_some()
+    }
+
+    /// Where the last key of a path stands, as it is written in a file.
+    fn key_span<'p>(&self, path: impl Iterator<Item = &'p str>) -> Option<Range<usize>> {
+        let (mut node, mut span) = (self, None);
+        for key in path.map(|key| key.trim().trim_matches(['"', '\''])) {
+            let Value::Table(entries) = &node.value else { return None };
+            let entry = entries.iter().find(|entry| entry.key == key)?;
+            (node, span) = (&entry.node, Some(entry.key_span.clone()));
+        }
+        span
+    }
+
+    /// The entry of a table with that key.
+    pub(super) fn entry_mut(&mut self, key: &str) -> Option<&mut Entry> {
+        let Value::Table(entries) = &mut self.value else { return None };
+        entries.iter_mut().find(|entry| entry.key == key)
     }
 
     fn from_toml(value: &DeValue<'_>, span: Range<usize>) -> Self {
@@ -111,11 +170,33 @@ impl Value {
     }
 }
 
+/// Number of the line of a byte, from 1.
+fn line_number(text: &str, offset: usize) -> usize {
+    text[..offset].matches('\n').count() + 1
+}
+
+/// Refuses a value that is neither a number nor in quotes.
+fn refuse_unquoted(text: &str, span: &Range<usize>, problems: &Collector) {
+    let value = text[span.clone()].trim();
+    let words: Vec<&str> = value.split_whitespace().collect();
+    let several = words.len() > 1 && words.iter().all(|word| word.parse::<f64>().is_ok());
+    let (message, help) = if several {
+        let help = format!("write one of them, or the list [{}] where a list is allowed", words.join(", "));
+        (format!("`{value}` is more than one value"), help)
+    } else {
+        (format!("`{value}` is neither a number nor a text in quotes"), format!("write \"{value}\" if it is a text"))
+    };
+    problems.error(Some(span.clone()), message, "expected one value", help);
+}
+
 /// A table of the document whose keys are known ones.
 #[derive(Clone, Debug)]
 pub(super) struct Section<'d> {
     path: String,
     entries: &'d [Entry],
+    /// Misspelt entries by the key that is meant. Their spelling is a problem; their values are read all the same, so that
+    /// it stays the only one.
+    meant: Vec<(String, &'d Entry)>,
     /// Where to point when a key is missing; the root points nowhere.
     key_span: Option<Range<usize>>,
     pub(super) problems: &'d Collector,
@@ -125,13 +206,24 @@ impl<'d> Section<'d> {
     /// The whole document; unknown keys are problems.
     pub(super) fn root(node: &'d Node, allowed: &[&str], problems: &'d Collector) -> Self {
         let entries = if let Value::Table(entries) = &node.value { entries.as_slice() } else { &[] };
-        let section = Self { path: String::new(), entries, key_span: None, problems };
+        let mut section = Self { path: String::new(), entries, meant: Vec::new(), key_span: None, problems };
         section.check_keys(allowed);
         section
     }
 
-    fn check_keys<K: AsRef<str>>(&self, allowed: &[K]) {
+    /// This section with the entries of another tree.
+    pub(super) fn over<'n>(&self, node: &'n Node) -> Section<'n>
+    where
+        'd: 'n,
+    {
+        let entries = if let Value::Table(entries) = &node.value { entries.as_slice() } else { &[] };
+        Section { entries, ..self.clone() }
+    }
+
+    fn check_keys<K: AsRef<str>>(&mut self, allowed: &[K]) {
         let allowed: Vec<&str> = allowed.iter().map(AsRef::as_ref).collect();
+        let mut absent = allowed.clone();
+        absent.retain(|key| !self.entries.iter().any(|entry| entry.key == *key));
         let place = if self.path.is_empty() { "the study".to_owned() } else { format!("[{}]", self.path) };
         for entry in self.entries.iter().filter(|entry| !allowed.contains(&entry.key.as_str())) {
             let message = format!("{place} has no key `{}`", entry.key);
@@ -141,6 +233,10 @@ impl<'d> Section<'d> {
                 "unknown key",
                 spelling_repair(&entry.key, &allowed),
             );
+            if let Some(key) = nearest(&entry.key, &absent) {
+                absent.retain(|other| *other != key);
+                self.meant.push((key.to_owned(), entry));
+            }
         }
     }
 
@@ -160,7 +256,9 @@ impl<'d> Section<'d> {
 
     /// The value of a key, if it is there.
     pub(super) fn get(&self, key: &str) -> Option<Field<'d>> {
-        self.entries.iter().find(|entry| entry.key == key).map(|entry| self.of_entry(entry))
+        let exact = self.entries.iter().find(|entry| entry.key == key);
+        let meant = || self.meant.iter().find(|(meant, _)| meant == key).map(|(_, entry)| *entry);
+        exact.or_else(meant).map(|entry| self.of_entry(entry))
     }
 
     /// All values, in file order.
@@ -215,12 +313,16 @@ impl<'d> Field<'d> {
     }
 
     fn expected(&self, expected: &str) {
-        self.refuse(format!("{} was found", self.node.kind()), &format!("expected {expected}"), None);
+        let help = match &self.node.value {
+            Value::Text(text) if is_value(text) => Some(format!("remove the quotes: {}", text.trim())),
+            _ => None,
+        };
+        self.refuse(format!("{} was found", self.node.kind()), &format!("expected {expected}"), help);
     }
 
     /// This table, with these keys.
     pub(super) fn section<K: AsRef<str>>(&self, allowed: &[K]) -> Option<Section<'d>> {
-        let section = self.open_section()?;
+        let mut section = self.open_section()?;
         section.check_keys(allowed);
         Some(section)
     }
@@ -234,6 +336,7 @@ impl<'d> Field<'d> {
         Some(Section {
             path: self.path.clone(),
             entries,
+            meant: Vec::new(),
             key_span: Some(self.key_span.clone()),
             problems: self.problems,
         })
@@ -293,20 +396,20 @@ impl<'d> Field<'d> {
 
     /// A whole number of at least 1.
     pub(super) fn count(&self) -> Option<usize> {
-        self.whole(1)
+        self.whole(1, MAX_COUNT, None)
     }
 
-    /// A whole number of at least `least` and at most [`MAX_COUNT`].
-    pub(super) fn whole(&self, least: usize) -> Option<usize> {
+    /// A whole number of at least `least` and at most `most`, with a help for others.
+    pub(super) fn whole(&self, least: usize, most: usize, help: Option<String>) -> Option<usize> {
         let Value::Integer(number) = self.node.value else {
             self.expected("a whole number");
             return None;
         };
         match usize::try_from(number) {
-            Ok(count) if (least..=MAX_COUNT).contains(&count) => Some(count),
+            Ok(count) if (least..=most).contains(&count) => Some(count),
             _ => {
-                let expected = format!("expected a whole number from {least} to {MAX_COUNT}");
-                self.refuse(format!("{number} is out of range"), &expected, None);
+                let expected = format!("expected a whole number from {least} to {most}");
+                self.refuse(format!("{number} is out of range"), &expected, help);
                 None
             }
         }
@@ -357,6 +460,12 @@ impl<'d> Field<'d> {
 
     /// A prior of a standard deviation, which cannot be negative.
     pub(super) fn scale_prior(&self) -> Option<Marginal> {
+        if let Value::Text(text) = &self.node.value
+            && text.trim().parse::<f64>().is_ok()
+        {
+            self.expected("a number, or a prior in quotes");
+            return None;
+        }
         let prior = self.prior()?;
         if prior.support().0 < 0.0 {
             let help = format!(
@@ -377,4 +486,10 @@ impl<'d> Field<'d> {
     pub(super) fn is_text(&self) -> bool {
         matches!(self.node.value, Value::Text(_))
     }
+}
+
+/// Whether a text would be a number, a flag or a list without its quotes.
+fn is_value(text: &str) -> bool {
+    let text = text.trim();
+    text.parse::<f64>().is_ok() || ["true", "false"].contains(&text) || (text.starts_with('[') && text.ends_with(']'))
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::document::{Field, Section};
+use super::document::{Field, Node, Section};
 use super::problem::found_and_repair;
 use super::{Condition, Unknown};
 use crate::error::Error;
@@ -10,13 +10,16 @@ use crate::prior::{Family, Marginal};
 use crate::simulate::design::{self, Method};
 use crate::simulate::{DesignSpec, Simulator, SimulatorSpec, builtin, spelling_repair};
 use crate::stream::Stream;
-use crate::table::Table;
+use crate::table::{Table, nearest};
 
 /// Probability of a prior outside the range above which the author is told.
 const MASS_OUTSIDE: f64 = 0.05;
 
 /// Names that columns of draws and measurements have already.
 const RESERVED: [&str; 8] = ["sigma_a", "sigma_i", "sigma_s", "sd", "output", "value", "weight", "setting"];
+
+/// Where paths of the study file start.
+pub(super) const RELATIVE: &str = "relative paths start at the folder of the study file";
 
 /// Names of the inputs that vary, whether or not the rest of their section is right.
 pub(super) struct Names {
@@ -51,6 +54,39 @@ pub(super) fn simulator(root: &Section<'_>) -> (SimulatorSpec, Option<Box<dyn Si
     let sigma_s = section.read("sigma_s", 0.0, Field::not_negative);
     let (builtin, model) = model.map_or((String::new(), None), |(name, model)| (name, Some(model)));
     (SimulatorSpec { builtin, sigma_s }, model)
+}
+
+/// The document with misspelt names of inputs and outputs as the simulator spells them, where there are any.
+///
+/// The spelling is a problem; what is said elsewhere under the right name is none.
+pub(super) fn respelled(root: &Section<'_>, node: &Node, model: Option<&dyn Simulator>) -> Option<Node> {
+    let model = model?;
+    let mut corrected = None;
+    let inputs: &[&str] = &["unknowns", "conditions", "constants"];
+    for (sections, known, what) in
+        [(inputs, model.inputs(), "input"), (&["outputs"] as &[&str], model.outputs(), "output")]
+    {
+        let keys_of =
+            |key: &&str| root.get(key).and_then(|field| field.open_section()).map_or(Vec::new(), |s| s.keys());
+        let given: Vec<String> = sections.iter().flat_map(keys_of).collect();
+        let mut absent = known.to_vec();
+        absent.retain(|name| !given.iter().any(|other| other == name));
+        for name in given.iter().filter(|name| !known.contains(&name.as_str()) && !RESERVED.contains(&name.as_str())) {
+            let Some(meant) = nearest(name, &absent) else { continue };
+            absent.retain(|other| *other != meant);
+            let tree = corrected.get_or_insert_with(|| node.clone());
+            for section in sections {
+                let Some(entry) = tree.entry_mut(section).and_then(|entry| entry.node.entry_mut(name)) else {
+                    continue;
+                };
+                let message = format!("the simulator has no {what} `{name}`");
+                let (span, label) = (Some(entry.key_span.clone()), format!("unknown {what}"));
+                root.problems.error(span, message, &label, spelling_repair(name, known));
+                meant.clone_into(&mut entry.key);
+            }
+        }
+    }
+    corrected
 }
 
 /// Names of the varied inputs, checked against each other and against what the simulator takes.
@@ -113,7 +149,8 @@ fn range_and_scale(section: &Section<'_>) -> Option<((f64, f64), bool)> {
     let ends = field.list("two numbers, [lower, upper]")?;
     let ends: Vec<f64> = ends.iter().map(Field::number).collect::<Option<_>>()?;
     let &[lower, upper] = ends.as_slice() else {
-        field.refuse(format!("{} numbers were found", ends.len()), "expected two numbers, [lower, upper]", None);
+        let found = if ends.len() == 1 { "1 number was".to_owned() } else { format!("{} numbers were", ends.len()) };
+        field.refuse(format!("{found} found"), "expected two numbers, [lower, upper]", None);
         return None;
     };
     if lower >= upper {
@@ -229,7 +266,10 @@ pub(super) fn design(
             let ranges: Vec<_> = ranges.chain(conditions.iter().map(|c| (&c.name, c.range))).collect();
             match read_points(&path, &ranges) {
                 Ok(runs) => spec.runs = runs,
-                Err(error) => field.refuse(error, "expected a CSV file with a column per unknown and condition", None),
+                Err(error) => {
+                    let label = "expected a CSV file with a column per unknown and condition";
+                    field.refuse(error, label, RELATIVE.to_owned());
+                }
             }
             spec.points = Some(path);
         }

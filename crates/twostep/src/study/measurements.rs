@@ -5,9 +5,9 @@ use std::path::Path;
 use super::{MeasurementSource, Output, Study};
 use crate::error::{Error, Result};
 use crate::infer::Measured;
-use crate::likelihood::Sd;
+use crate::likelihood::{Observed, Sd};
 use crate::matrix::Matrix;
-use crate::table::Table;
+use crate::table::{Table, nearest};
 
 /// A bound written in decimals may come back on its wrong side: values outside by this share of the range count as in.
 const ROUNDING: f64 = 1e-9;
@@ -15,12 +15,13 @@ const ROUNDING: f64 = 1e-9;
 /// The measurements of each output of the study, in their order, from `path` or else from the study's own file.
 ///
 /// Columns: every condition; and either one per output, by its name, whose cells may be empty where it was not measured,
-/// or `output` with names and `value`. Where sd = "column": `sd`, or `sd[NAME]` for one output. Others are ignored.
+/// or `output` with names and `value`. Where sd = "column": `sd`, or `sd[NAME]` for one output. Others are not read, see
+/// [`unused_columns`].
 ///
 /// # Errors
-/// No file; a missing column; a cell that is no number; a condition outside the range where the surrogate is trained; a
-/// value that the noise family cannot produce; an sd that is not positive; no measured value at all. Each with file,
-/// line and column.
+/// No file; a missing column, or one that is spelt nearly like an output without a column; a cell that is no number; a
+/// condition outside the range where the surrogate is trained; a value that the noise family cannot produce, or whose
+/// square overflows; an sd that is not positive; no measured value at all. Each with file, line and column.
 pub fn read_measurements(study: &Study, path: Option<&Path>) -> Result<Vec<Measured>> {
     let path = match (path, &study.measurements) {
         (Some(path), _) => path,
@@ -29,22 +30,57 @@ pub fn read_measurements(study: &Study, path: Option<&Path>) -> Result<Vec<Measu
             return Err(Error::invalid(
                 "measurements",
                 "the study names no file of measurements",
-                "add file = \"measurements.csv\" to [measurements], or give a file",
+                "add file = \"measurements.csv\" to [measurements], or use `twostep infer --measurements FILE`",
             ));
         }
     };
     let table = Table::read(path)?;
     let known = conditions(study, &table)?;
-    let measured = if table.has("output") || table.has("value") {
-        long(study, &table, &known)?
-    } else {
-        wide(study, &table, &known)?
-    };
+    let measured = if is_long(&table) { long(study, &table, &known)? } else { wide(study, &table, &known)? };
     if measured.iter().all(|measured| measured.y.is_empty()) {
         let found = "no output has a measured value";
         return Err(Error::invalid(path.display().to_string(), found, "fill at least one cell"));
     }
     Ok(measured)
+}
+
+/// Warnings about columns of the study's file of measurements that nothing reads; none where it has no file.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn unused_columns(study: &Study) -> Result<Vec<String>> {
+    let MeasurementSource::File(path) = &study.measurements else {
+        return Ok(Vec::new());
+    };
+    let table = Table::read(path)?;
+    let is_used = |name: &str| {
+        let of_output = |output: &Output| {
+            let own_sd = output.noise.sd == Sd::Column && (name == "sd" || name == sd_column(output));
+            own_sd || (output.name == name && !is_long(&table))
+        };
+        study.conditions.iter().any(|condition| condition.name == name)
+            || study.outputs.iter().any(of_output)
+            || (is_long(&table) && ["output", "value"].contains(&name))
+    };
+    let (sds, others): (Vec<&str>, Vec<&str>) =
+        table.names().filter(|name| !is_used(name)).partition(|name| *name == "sd" || name.starts_with("sd["));
+    let warning = |names: Vec<&str>, why: &str| {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let is_not = if names.len() == 1 { "column" } else { "columns" };
+        (!names.is_empty()).then(|| format!("{}: {is_not} {} not used: {why}", path.display(), names.join(", ")))
+    };
+    let sds = warning(sds, "the study gives the sd itself; sd = \"column\" in its noise would take it from here");
+    Ok(warning(others, "neither an output nor a condition of the study").into_iter().chain(sds).collect())
+}
+
+/// Whether values stand in one column, with their output's name in another.
+fn is_long(table: &Table) -> bool {
+    table.has("output") || table.has("value")
+}
+
+/// The column with the sds of one output alone.
+fn sd_column(output: &Output) -> String {
+    format!("sd[{}]", output.name)
 }
 
 /// One row per line, one column per condition.
@@ -69,6 +105,18 @@ fn wide(study: &Study, table: &Table, known: &Matrix) -> Result<Vec<Measured>> {
     // Outputs that were not measured may lack a column, but not all of them: that is a misspelling.
     if !study.outputs.iter().any(|output| table.has(&output.name)) {
         table.numbers(&study.outputs[0].name)?;
+    }
+    let is_known = |name: &&str| {
+        study.outputs.iter().any(|output| output.name == *name) || study.conditions.iter().any(|c| c.name == *name)
+    };
+    let absent: Vec<&str> =
+        study.outputs.iter().map(|output| output.name.as_str()).filter(|name| !table.has(name)).collect();
+    for name in table.names().filter(|name| !is_known(name)) {
+        if let Some(meant) = nearest(name, &absent) {
+            let found = format!("column `{name}` is no output, but `{meant}` is one and has no column");
+            let repair = format!("rename the column to `{meant}`, or remove it if it is something else");
+            return Err(Error::invalid(table.source(), found, repair));
+        }
     }
     let measured = |output: &Output| {
         if !table.has(&output.name) {
@@ -100,18 +148,21 @@ fn long(study: &Study, table: &Table, known: &Matrix) -> Result<Vec<Measured>> {
 /// Measurements of one output from its rows and values, which stand in `column`.
 fn assemble(output: &Output, table: &Table, known: &Matrix, column: &str, cells: &[(usize, f64)]) -> Result<Measured> {
     let family = output.noise.family.likelihood();
+    let mut on_scale = Vec::with_capacity(cells.len());
     for (row, y) in cells {
-        let refused = |why: String| {
-            Error::invalid(table.place(*row, column), format!("{y} {why}"), "correct it, or change the noise family")
-        };
+        let refused =
+            |why: String, repair: &str| Error::invalid(table.place(*row, column), format!("{y} {why}"), repair);
         if !y.is_finite() {
-            return Err(refused("is not a finite number".to_owned()));
+            let repair = "correct it, or leave the cell empty if it was not measured";
+            return Err(refused("is not a finite number".to_owned(), repair));
         }
-        family.observe(*y).map_err(refused)?;
+        let observed = family.observe(*y).map_err(|why| refused(why, "correct it, or change the noise family"))?;
+        let (Observed::Gaussian(z) | Observed::Direct(z) | Observed::Below(z)) = observed.0;
+        on_scale.push(z);
     }
     let rows: Vec<usize> = cells.iter().map(|(row, _)| *row).collect();
     let sd = if output.noise.sd == Sd::Column && !rows.is_empty() {
-        let own = format!("sd[{}]", output.name);
+        let own = sd_column(output);
         let name = if table.has(&own) { own } else { "sd".to_owned() };
         let all = table.optional_numbers(&name)?;
         let sd = |row: &usize| {
@@ -127,6 +178,18 @@ fn assemble(output: &Output, table: &Table, known: &Matrix, column: &str, cells:
     } else {
         None
     };
+    for (i, z) in on_scale.iter().enumerate() {
+        let scale = match (&output.noise.sd, &sd) {
+            (Sd::Fixed(sd), _) => *sd,
+            (_, Some(sds)) => sds[i],
+            _ => 1.0,
+        };
+        // A likelihood sums squares of all of them.
+        if !((z / scale).powi(2) * on_scale.len() as f64).is_finite() {
+            let found = format!("{:e} is too large: the square of its distance in sds overflows", cells[i].1);
+            return Err(Error::invalid(table.place(rows[i], column), found, "correct it, or use another unit"));
+        }
+    }
     let y = cells.iter().map(|(_, y)| *y).collect();
     Ok(Measured { output: output.name.clone(), y, known: known.select_rows(&rows), sd })
 }

@@ -12,7 +12,7 @@ mod sweep;
 
 pub use fingerprint::Stage;
 pub(crate) use fingerprint::digest;
-pub use measurements::read_measurements;
+pub use measurements::{read_measurements, unused_columns};
 pub use problem::{Problem, Problems, Severity};
 pub use shipped::{Shipped, shipped};
 
@@ -238,9 +238,9 @@ pub fn warnings(settings: &[Setting]) -> Option<Problems> {
 }
 
 /// One document without its sweep to a study; `None` once there is an error in `problems`.
-fn resolve(root: &Node, file: &str, source: &Arc<str>, folder: &Path, problems: &Collector) -> Option<Study> {
+fn resolve(document: &Node, file: &str, source: &Arc<str>, folder: &Path, problems: &Collector) -> Option<Study> {
     let root = Section::root(
-        root,
+        document,
         &[
             "name",
             "seed",
@@ -270,6 +270,8 @@ fn resolve(root: &Node, file: &str, source: &Arc<str>, folder: &Path, problems: 
     });
     let seed = root.read("seed", 1, document::Field::seed);
     let (simulator, model) = inputs::simulator(&root);
+    let respelled = inputs::respelled(&root, document, model.as_deref());
+    let root = respelled.as_ref().map_or_else(|| root.clone(), |document| root.over(document));
     let names = inputs::names(&root, model.as_deref());
     let unknowns = inputs::unknowns(&root);
     let conditions = inputs::conditions(&root);

@@ -13,6 +13,9 @@ use crate::surrogate::{Formula, Normalisation, SigmaA, SurrogateKind, SurrogateS
 /// More terms than this are a slip of the pen: the matrix of the exact T-step would not fit into memory.
 const MAX_TERMS: f64 = 10_000.0;
 
+/// With more terms per run than this, the runs say nothing in nine of ten directions of the coefficients.
+const MAX_TERMS_PER_RUN: f64 = 10.0;
+
 /// All outputs, or `None` if one of them has a problem.
 pub(super) fn outputs(
     root: &Section<'_>,
@@ -89,12 +92,15 @@ impl<'d> Parts<'_, 'd> {
 
     fn surrogate(&self, field: &Field<'_>) -> Option<SurrogateSpec> {
         const COMMON: [&str; 3] = ["kind", "sigma_a", "standardise"];
-        let open = field.open_section()?;
-        let kind = open
-            .require("kind", "write kind = \"pce\" for a polynomial, or kind = \"formula\"")
-            .and_then(|field| field.choice(&[("pce", "pce"), ("formula", "formula")]))?;
-        let own: &[&str] =
-            if kind == "pce" { &["degree", "normalisation", "coefficients"] } else { &["formula", "parameters"] };
+        const PCE: [&str; 3] = ["degree", "normalisation", "coefficients"];
+        const FORMULA: [&str; 2] = ["formula", "parameters"];
+        let Some(kind) = field.open_section()?.get("kind") else {
+            let section = field.section(&[&COMMON[..], &PCE, &FORMULA].concat())?;
+            section.require("kind", "write kind = \"pce\" for a polynomial, or kind = \"formula\"");
+            return None;
+        };
+        let kind = kind.choice(&[("pce", "pce"), ("formula", "formula")])?;
+        let own: &[&str] = if kind == "pce" { &PCE } else { &FORMULA };
         let section = field.section(&[&COMMON, own].concat())?;
         let sigma_a = section.read("sigma_a", parsed("exponential(1)").map(SigmaA::Prior), |field| {
             Some(Some(if field.is_text() {
@@ -119,17 +125,23 @@ impl<'d> Parts<'_, 'd> {
             section.read("normalisation", Normalisation::Orthonormal, |field| field.choice(&normalisations));
         let coefficients = section.read("coefficients", parsed("normal(0, 5)"), |field| field.prior().map(Some));
         let field = section.require("degree", "write degree = 3, the total degree of the polynomial")?;
-        let degree = field.whole(0)?;
         let dim = self.names.unknowns.len() + self.names.conditions.len();
-        let terms = n_terms(dim, degree);
-        let found = format!("degree {degree} in {dim} inputs has {terms} terms");
-        if terms > MAX_TERMS {
-            field.refuse(found, "expected far fewer terms", "lower the degree".to_owned());
+        let inputs = if dim == 1 { "1 input".to_owned() } else { format!("{dim} inputs") };
+        let most = format!("in {inputs} a higher degree has more than {MAX_TERMS} terms");
+        let degree = field.whole(0, highest_degree(dim, MAX_TERMS), Some(most))?;
+        let (terms, runs) = (n_terms(dim, degree), self.design.runs);
+        let found = format!("degree {degree} in {inputs} has {terms} terms, for {runs} runs");
+        let fitting = highest_degree(dim, runs as f64);
+        if terms > MAX_TERMS_PER_RUN * runs as f64 {
+            let help = format!("lower the degree, to {fitting} for no more terms than runs, or raise design.runs");
+            field.refuse(found, "more than ten terms for each run", help);
             return None;
         }
-        if terms > self.design.runs as f64 {
-            let help = "raise design.runs or lower the degree; what the runs leave open, the prior decides".to_owned();
-            field.warn(format!("{found}, for {} runs", self.design.runs), "more terms than runs", help);
+        if terms > runs as f64 {
+            let help = format!(
+                "lower the degree to {fitting}, or raise design.runs; what the runs leave open, the prior decides"
+            );
+            field.warn(found, "more terms than runs", help);
         }
         Some(SurrogateKind::Pce { degree, normalisation, coefficients: coefficients? })
     }
@@ -175,6 +187,13 @@ fn parsed(text: &str) -> Option<Marginal> {
 pub(super) fn n_terms(dim: usize, degree: usize) -> f64 {
     let (small, large) = (dim.min(degree), dim.max(degree));
     (1..=small).fold(1.0, |terms, k| (terms * (large + k) as f64 / k as f64).round())
+}
+
+/// The highest degree of a polynomial with at most so many terms.
+fn highest_degree(dim: usize, most_terms: f64) -> usize {
+    // A polynomial without inputs has one term at any degree; as if it had one input, the search ends.
+    let fits = |degree: &usize| n_terms(dim.max(1), *degree) <= most_terms.min(MAX_TERMS);
+    (1..).take_while(fits).last().unwrap_or(0)
 }
 
 /// The inferring noise; without a family, log-normal where the surrogate models the logarithm, else normal.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::document::{Field, Section};
-use super::inputs::Names;
+use super::inputs::{Names, RELATIVE};
 use super::outputs::{degrees_of_freedom, n_terms, only_with};
 use super::problem::found_and_repair;
 use super::{Condition, MeasurementSource, Output, Unknown};
@@ -45,7 +45,7 @@ pub(super) fn train(
     let import = section.get("import").and_then(|field| {
         let path = folder.join(field.text()?);
         if let Err(error) = Table::read(&path) {
-            field.refuse(error, "expected a CSV file with a column per parameter", None);
+            field.refuse(error, "expected a CSV file with a column per parameter", RELATIVE.to_owned());
         }
         Some(path)
     });
@@ -234,6 +234,14 @@ fn truth(field: &Field<'_>, names: &Names, unknowns: &[Unknown]) -> Option<Vec<(
 }
 
 fn at(field: &Field<'_>, names: &Names, conditions: &[Condition]) -> Option<Vec<(String, Vec<f64>)>> {
+    if names.conditions.is_empty()
+        && let Some(first) = field.open_section()?.fields().next()
+    {
+        let help = format!("add [conditions.{}] with range = [lower, upper], or remove `at`", first.key);
+        let message = format!("{}: the study has no conditions", field.path);
+        field.problems.error(Some(first.key_span.clone()), message, "no condition", help);
+        return None;
+    }
     let section = field.section(&names.conditions)?;
     let mut columns: Vec<(String, Vec<f64>)> = Vec::new();
     for name in &names.conditions {

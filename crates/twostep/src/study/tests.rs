@@ -197,6 +197,8 @@ fn wrong_studies_are_refused_at_their_line() {
             "at least 0"),
         (BASE, "range = [1, 3]", "range = [3, 1]", "range = [3, 1]", "3 is not less than 1", "write range = [1, 3]"),
         (BASE, "range = [1, 3]", "range = [1, 2, 3]", "range = [1, 2, 3]", "3 numbers were found", "[lower, upper]"),
+        (BASE, "range = [1, 3]", "range = [1]", "range = [1]", "1 number was found", "[lower, upper]"),
+        (BASE, "kind = \"pce\"", "knid = \"pce\"", "knid = \"pce\"", "no key `knid`", "did you mean \"kind\"?"),
         (BASE, "range = [1, 3]", "range = [1, inf]", "range = [1, inf]", "inf is not a finite number", "finite"),
         (BASE, "range = [1, 3]", "range = \"1 to 3\"", "range = \"1 to 3\"", "a text was found",
             "expected a list of two"),
@@ -206,7 +208,7 @@ fn wrong_studies_are_refused_at_their_line() {
         (BASE, "prior = \"normal(2, 0.5)\"", "prior = \"nromal(2, 0.5)\"", "prior = \"nromal(2, 0.5)\"",
             "unknown distribution `nromal`", "did you mean `normal`?"),
         (BASE, "prior = \"normal(2, 0.5)\"", "prior = \"normal(20, 0.5)\"", "prior = \"normal(20, 0.5)\"",
-            "of its probability is in [1, 3]", "move the range"),
+            "next to none of its probability is in [1, 3]", "move the range"),
         (BASE, "prior = \"normal(2, 0.5)\"", "prior = \"uniform(4, 5)\"\ntruncate = false",
             "prior = \"uniform(4, 5)\"", "of its probability is in [1, 3]", "move the range"),
         (BASE, "prior = \"normal(2, 0.5)\"", "prior = 3", "prior = 3", "a whole number was found",
@@ -227,13 +229,19 @@ fn wrong_studies_are_refused_at_their_line() {
             "did you mean \"sobol\"?"),
         (BASE, "method = \"sobol\"", "method = \"grid\"", "runs = 38", "38", "for 3 inputs by grid"),
         (BASE, "runs = 38", "runs = 0", "runs = 0", "0 is out of range", "from 1 to"),
+        (BASE, "runs = 38", "runs = \"38\"", "runs = \"38\"", "a text was found", "remove the quotes: 38"),
         (BASE, "runs = 38", "runs = 3.5", "runs = 3.5", "a number was found", "a whole number"),
         (BASE, "runs = 38", "", "[design]", "design.runs is missing", "points = \"design.csv\""),
         (BASE, "method = \"sobol\"\nruns = 38", "points = \"no.csv\"", "points = \"no.csv\"", "no.csv", "a CSV file"),
         (BASE, "runs = 38", "points = \"no.csv\"", "method = \"sobol\"", "in a file already",
             "keep points or method"),
-        (BASE, "degree = 4", "degree = -1", "degree = -1", "-1 is out of range", "from 0"),
-        (BASE, "degree = 4", "degree = 100", "degree = 100", "176851 terms", "lower the degree"),
+        // C(36 + 3, 3) = 9139 and C(37 + 3, 3) = 9880 terms, C(38 + 3, 3) = 10660.
+        (BASE, "degree = 4", "degree = -1", "degree = -1", "-1 is out of range", "from 0 to 37"),
+        (BASE, "degree = 4", "degree = 100", "degree = 100", "100 is out of range", "more than 10000 terms"),
+        (BASE, "degree = 4", "degree = 12", "degree = 12", "degree 12 in 3 inputs has 455 terms, for 38 runs",
+            "to 4 for no more terms than runs"),
+        (BASE, "degree = 4", "degree = 4\nsigma_a = \"0.5\"", "sigma_a = \"0.5\"", "a text was found",
+            "remove the quotes: 0.5"),
         (BASE, "degree = 4", "", "[surrogate]", "surrogate.degree is missing", "total degree"),
         (BASE, "degree = 4", "degree = 4\nformula = \"a\"", "formula = \"a\"", "no key `formula`", "degree"),
         (BASE, "kind = \"pce\"", "kind = \"gp\"", "kind = \"gp\"", "`gp` is not known", "pce, formula"),
@@ -315,6 +323,9 @@ fn wrong_studies_are_refused_at_their_line() {
             "surrogate.parameters is missing", "a prior for each"),
         (FORMULA, "[measurements]", "[train]\nmethod = \"nodes\"\n[measurements]", "method = \"nodes\"",
             "sigma_a of `y` has a prior", "exact"),
+        (FORMULA, "noise = { sd = 0.1 }", "noise = { sd = 0.1 }\nsynthetic = { truth = { omega = 0 }, at = { t = [1] } }",
+            "synthetic = { truth = { omega = 0 }, at = { t = [1] } }", "the study has no conditions",
+            "add [conditions.t]"),
         (FORMULA, "[measurements]\nnoise = { sd = 0.1 }\n", "", "", "measurements is missing",
             "noise = { sd = 0.1 }"),
         (FORMULA, "[unknowns.omega]\nrange = [-1, 1]\n", "", "", "nothing to infer", "[unknowns.NAME]"),
@@ -343,6 +354,14 @@ fn problems_do_not_spread() {
         ("noise = { sd = \"half-normal(0.5)\" }", "noise = { sd = -1 }", 1),
         ("prior = \"normal(2, 0.5)\"", "prior = \"nromal(2, 0.5)\"", 1),
         ("degree = 4", "degree = 4.5", 1),
+        ("range = [1, 3]", "rane = [1, 3]", 1),
+        ("degree = 4", "degre = 4", 1),
+        ("kind = \"pce\"", "knid = \"pce\"", 1),
+        ("[design]", "[desing]", 1),
+        ("[unknowns.gamma]", "[unknowns.gama]", 1),
+        ("[conditions.t]", "[conditions.T]", 1),
+        ("[outputs.infected]", "[outputs.infectd]", 1),
+        ("gamma = 0.4 }", "gama = 0.4 }", 1),
     ] {
         let problems = refused(&edit(BASE, from, to));
         assert_eq!(problems.len(), count, "{problems:#?}");
@@ -374,14 +393,26 @@ fn all_problems_come_at_once_and_once() {
 
 #[test]
 fn syntax_errors_have_a_place() {
-    for (text, line) in
-        [("a = [1,\n", 1), ("seed = 1\nname = x\n", 2), ("[design\nruns = 3\n", 1), ("seed = 1\nseed = 2\n", 2)]
-    {
+    for (text, line) in [("a = [1,\n", 1), ("seed = 1\nname x\n", 2), ("[design\nruns = 3\n", 1)] {
         let problems = read(text).unwrap_err();
         let span = problems.problems[0].span.clone().unwrap();
         assert!(problems.problems[0].message.starts_with("this is not TOML: "), "{problems}");
         assert!(problems.line_and_column(span.start).0.abs_diff(line) <= 1, "{problems}");
     }
+    for (text, message, help) in [
+        ("seed = 1\nseed = 2\n", "`seed` stands on line 1 and on line 2", "keep one"),
+        ("[a]\nx = 1\n[b]\nx = 1\nx = 2\n", "`x` stands on line 4 and on line 5", "keep one"),
+        ("[a.b]\nx = 1\n[c]\nb = 1\n[a.b]\nx = 2\n", "[a.b] stands on line 1 and on line 5", "one section"),
+        ("[design]\nruns = 40 40\n", "`40 40` is more than one value", "[40, 40]"),
+        ("name = starter\n", "`starter` is neither a number nor a text in quotes", "write \"starter\""),
+    ] {
+        let problems = read(text).unwrap_err().problems;
+        assert_eq!(problems.len(), 1, "{text}: {problems:?}");
+        assert_eq!(problems[0].message, message);
+        assert!(problems[0].help.as_ref().unwrap().contains(help), "{problems:?}");
+    }
+    // A table of measurements where a study should be.
+    assert!(read(&"1,2\n".repeat(14)).unwrap_err().problems.len() <= 2);
     let missing = load(Path::new("no-such-study.toml")).unwrap_err().to_string();
     assert!(missing.starts_with("no-such-study.toml: the study cannot be read: "), "{missing}");
 }
@@ -405,6 +436,7 @@ fn judgements_are_notes_at_their_place() {
     assert!(extrapolates.contains("the surrogate extrapolates there"), "{extrapolates}");
     let few = note(&edit(BASE, "runs = 38", "runs = 34"));
     assert!(few.contains("degree 4 in 3 inputs has 35 terms, for 34 runs"), "{few}");
+    assert!(few.contains("lower the degree to 3"), "{few}");
     let truth = note(&edit(BASE, "beta = 1.6", "beta = 3.5"));
     assert!(truth.contains("3.5 lies outside the range [1, 3]"), "{truth}");
     let own = "[outputs.infected]\nsurrogate = { kind = \"pce\", degree = 1 }";
@@ -563,6 +595,26 @@ fn measurements_are_read_in_both_layouts() {
 }
 
 #[test]
+fn columns_that_nothing_reads_are_named() {
+    let unused = |csv: &str| {
+        let folder = folder_with("unused", "y.csv", csv);
+        let mut study = one(&edit(BASE, "[design]", "[outputs.recovered]\nnoise = { sd = 1 }\n[design]"));
+        study.measurements = MeasurementSource::File(folder.join("y.csv"));
+        let warnings = unused_columns(&study).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        warnings.iter().map(|warning| warning.rsplit_once("y.csv: ").unwrap().1.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(unused("t,infected\n1,3\n"), Vec::<String>::new());
+    assert_eq!(
+        unused("t,infected,infected_raw,note\n1,3,4,a\n"),
+        ["columns `infected_raw`, `note` not used: neither an output nor a condition of the study"]
+    );
+    assert_eq!(unused("t,infected,sd\n1,3,0.1\n").len(), 1);
+    assert!(unused("t,infected,sd\n1,3,0.1\n")[0].starts_with("column `sd` not used: the study gives the sd itself"));
+    assert!(unused("t,output,value,infected\n1,infected,3,3\n")[0].starts_with("column `infected` not used"));
+}
+
+#[test]
 fn wrong_measurements_are_refused_with_their_line() {
     let refused = |csv: &str| measured("refused", BASE, csv).unwrap_err();
     assert!(refused("infected\n3\n").contains("there is no column `t`"));
@@ -576,7 +628,20 @@ fn wrong_measurements_are_refused_with_their_line() {
     );
     assert!(refused("t,infected\n1,x\n").contains("line 2, column `infected`: `x` is not a number"));
     assert!(refused("t,infected\n1,3\n2,-1\n").starts_with("y.csv, line 3, column `infected`: -1 "));
-    assert!(refused("t,infected\n1,nan\n").contains("NaN is not a finite number"));
+    for missing in ["nan", "NA"] {
+        let message = refused(&format!("t,infected\n1,{missing}\n"));
+        assert!(message.contains("line 2, column `infected`") && message.contains("leave the cell empty"), "{message}");
+    }
+    let normal = edit(BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { family = \"normal\", sd = 1e-3 }");
+    // Its square is a number, but not that of its distance in sds.
+    let far = measured("far", &normal, "t,infected\n1,3\n2,3\n3,1e152\n").unwrap_err();
+    assert!(far.starts_with("y.csv, line 4, column `infected`: 1e152 is too large: "), "{far}");
+    let two = edit(BASE, "[design]", "[outputs.recovered]\nnoise = { sd = 1 }\n[design]");
+    assert_eq!(
+        measured("misspelt", &two, "t,infected,recoverd\n1,3,4\n").unwrap_err(),
+        "y.csv: column `recoverd` is no output, but `recovered` is one and has no column; \
+         rename the column to `recovered`, or remove it if it is something else"
+    );
     assert!(refused("t,infected\n1,\n").contains("no output has a measured value"));
     assert!(refused("t,infected\n").contains("no row below it"));
     assert!(

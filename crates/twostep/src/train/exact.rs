@@ -5,6 +5,7 @@ use super::{LeaveOneOut, PROBABILITIES, ParameterSummary};
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
 use crate::mcmc::quadrature::{self, Axis, Components, NODES};
+use crate::monitor::Proceed;
 use crate::prior::Marginal;
 use crate::special::normal_cdf;
 use crate::stream::Stream;
@@ -124,7 +125,7 @@ impl Components for LogSigma<'_> {
 }
 
 impl Exact {
-    pub(super) fn new(model: LinearModel, proceed: &(dyn Fn() -> bool + Sync)) -> Result<Self> {
+    pub(super) fn new(model: LinearModel, proceed: Proceed<'_>) -> Result<Self> {
         let (nodes, grid) = match &model.sigma_a {
             SigmaA::Fixed(sigma_a) => (vec![(*sigma_a, 1.0)], None),
             SigmaA::Prior(prior) => {

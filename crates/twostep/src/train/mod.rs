@@ -11,7 +11,7 @@ use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
 use crate::mcmc::{chains, diagnostics, psis};
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, Proceed};
 use crate::special::normal_cdf;
 use crate::stream::Stream;
 use crate::surrogate::{InputScale, Scratch, SigmaA, Surrogate, SurrogateSpec};
@@ -380,13 +380,7 @@ struct Fit<'a> {
 }
 
 impl Fit<'_> {
-    fn train(
-        &self,
-        spec: &TrainSpec,
-        n_outputs: usize,
-        stream: Stream,
-        proceed: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Block> {
+    fn train(&self, spec: &TrainSpec, n_outputs: usize, stream: Stream, proceed: Proceed<'_>) -> Result<Block> {
         let linear = self.linear_model();
         match (spec.method, linear) {
             (TrainMethod::Auto | TrainMethod::Exact, Some(model)) => {
@@ -411,7 +405,7 @@ impl Fit<'_> {
                 format!("the T-posterior of `{}` has no exact form", self.name),
                 "use method = \"nuts\": exact draws need a surrogate linear in its coefficients with normal priors",
             )),
-            (TrainMethod::Auto | TrainMethod::Nuts, _) => self.nuts(spec, stream),
+            (TrainMethod::Auto | TrainMethod::Nuts, _) => self.nuts(spec, stream, proceed),
         }
     }
 
@@ -447,12 +441,22 @@ impl Fit<'_> {
         Block { coefficients, sigma_a, log_weights, report }
     }
 
-    fn nuts(&self, spec: &TrainSpec, stream: Stream) -> Result<Block> {
+    fn nuts(&self, spec: &TrainSpec, stream: Stream, proceed: Proceed<'_>) -> Result<Block> {
         let density = TDensity::new(self.surrogate.clone(), self.rows, self.sigma_a);
         let n_chains = spec.nuts.chains.max(1);
         let settings = spec.nuts.settings(spec.draws.div_ceil(n_chains));
-        let chains = chains::sample(&density, &settings, n_chains, None, stream.named("nuts"))?;
-        let overlooked = chains::overlooked(&density, &chains, stream.named("check"))?;
+        let chains =
+            chains::sample(&density, &settings, n_chains, None, stream.named("nuts"), proceed).map_err(|error| {
+                match error {
+                    Error::Failed { problem, .. } => Error::failed(
+                        format!("T-step of `{}`", self.name),
+                        problem,
+                        "check the formula and the priors of its parameters: it may have no value there",
+                    ),
+                    error => error,
+                }
+            })?;
+        let overlooked = chains::overlooked(&density, &chains, stream.named("check"), proceed)?;
         let p = self.surrogate.names().len();
         let columns: Vec<Vec<f64>> =
             chains.iter().flat_map(|c| c.draws.iter().map(|z| density.natural(z))).take(spec.draws).collect();
