@@ -2,7 +2,7 @@
 
 use super::conditioned::{Conditioned, Features};
 use crate::kernels;
-use crate::likelihood::{Class, ErrorSharing, Likelihood, Reduced};
+use crate::likelihood::{Batch, Class, ErrorSharing, Likelihood, Reduced, RowKind};
 use crate::matrix::Matrix;
 use crate::surrogate::{Scratch, Surrogate};
 use std::sync::Arc;
@@ -59,9 +59,20 @@ struct Prepared {
     conditioned: Option<Conditioned>,
     /// Indices of `data.points` that the general path evaluates.
     points: Vec<usize>,
-    /// Position within `points` of each group and of each row.
+    /// Position within `points` of each group.
     group_at: Vec<usize>,
-    row_at: Vec<usize>,
+    /// Measurements that do not reduce.
+    blocks: Vec<RowBlock>,
+}
+
+/// Rows of one kind with the same sd.
+#[derive(Clone)]
+struct RowBlock {
+    kind: RowKind,
+    sd: Option<f64>,
+    z: Vec<f64>,
+    /// Position of each row's point within the points evaluated.
+    at: Vec<usize>,
 }
 
 /// `l_s(omega, sigma_I)` for all T-draws, summed over outputs.
@@ -84,6 +95,8 @@ struct OutputWorkspace {
     x: Matrix,
     x_bar: Matrix,
     eta: Matrix,
+    /// Locations on the family's scale, where it is not the surrogate's.
+    mu: Matrix,
     eta_bar: Matrix,
     residuals: Matrix,
     bar: Vec<f64>,
@@ -302,8 +315,19 @@ impl Prepared {
         let points: Vec<usize> = (0..used.len()).filter(|&p| used[p]).collect();
         let at = |point: usize| points.binary_search(&point).unwrap_or(usize::MAX);
         let group_at = term.data.groups.iter().map(|g| at(g.point)).collect();
-        let row_at = term.data.rows.iter().map(|r| at(r.point)).collect();
-        Self { term, conditioned, points, group_at, row_at }
+        let mut blocks: Vec<RowBlock> = Vec::new();
+        for row in &term.data.rows {
+            let block = match blocks.iter().position(|b| b.kind == row.kind && b.sd == row.sd) {
+                Some(block) => block,
+                None => {
+                    blocks.push(RowBlock { kind: row.kind, sd: row.sd, z: Vec::new(), at: Vec::new() });
+                    blocks.len() - 1
+                }
+            };
+            blocks[block].z.push(row.z);
+            blocks[block].at.push(at(row.point));
+        }
+        Self { term, conditioned, points, group_at, blocks }
     }
 
     fn set_unknowns(&self, omega: &[f64], n_draws: usize, ws: &mut OutputWorkspace) {
@@ -323,6 +347,11 @@ impl Prepared {
             let (shift, factor) = term.affine;
             if term.affine != (0.0, 1.0) {
                 ws.eta.data_mut().iter_mut().for_each(|eta| *eta = shift + factor * *eta);
+            }
+            if term.link != Link::Identity {
+                ws.mu.reshape(ws.eta.rows(), n_draws);
+                let pairs = ws.mu.data_mut().iter_mut().zip(ws.eta.data());
+                pairs.for_each(|(mu, &eta)| *mu = term.link.apply(eta).0);
             }
         }
         match &self.conditioned {
@@ -372,12 +401,15 @@ impl Prepared {
                 }
             }
         }
-        for (row, &at) in term.data.rows.iter().zip(&self.row_at) {
-            let sd = row.sd.unwrap_or(sigma);
-            for (s, (out, &eta)) in out.iter_mut().zip(ws.eta.row(at)).enumerate() {
-                let (mu, _) = term.link.apply(eta);
-                *out += row.score(&*term.family, mu, term.total_sd(sd, s)).log_lik;
-            }
+        for block in &self.blocks {
+            let batch = Batch {
+                z: &block.z,
+                at: &block.at,
+                mu: if term.link == Link::Identity { &ws.eta } else { &ws.mu },
+                measured: block.sd.unwrap_or(sigma),
+                sigma_a: term.sigma_a.as_deref(),
+            };
+            block.kind.add_log_likelihoods(&*term.family, &batch, out);
         }
     }
 
@@ -438,19 +470,21 @@ impl Prepared {
                 }
             }
         }
-        for (row, &at) in term.data.rows.iter().zip(&self.row_at) {
-            let sd = row.sd.unwrap_or(sigma);
-            for s in 0..weights.len() {
-                // Draws without a say in the pooled density: rows cost a density each, so these are most of the work.
-                if weights[s] < f64::EPSILON {
-                    continue;
-                }
-                let (mu, by_eta) = term.link.apply(ws.eta[(at, s)]);
-                let total = term.total_sd(sd, s);
-                let scored = row.score(&*term.family, mu, total);
-                ws.eta_bar[(at, s)] += weights[s] * scored.by_mu * by_eta;
-                if let (None, Some(j)) = (row.sd, term.sigma) {
-                    by_sigma[j] += weights[s] * scored.by_sd * sd / total;
+        for block in &self.blocks {
+            let sd = block.sd.unwrap_or(sigma);
+            for (&z, &at) in block.z.iter().zip(&block.at) {
+                for s in 0..weights.len() {
+                    // Draws without a say in the pooled density: rows cost a density each, so these are most of the work.
+                    if weights[s] < f64::EPSILON {
+                        continue;
+                    }
+                    let (mu, by_eta) = term.link.apply(ws.eta[(at, s)]);
+                    let total = term.total_sd(sd, s);
+                    let scored = block.kind.score(&*term.family, z, mu, total);
+                    ws.eta_bar[(at, s)] += weights[s] * scored.by_mu * by_eta;
+                    if let (None, Some(j)) = (block.sd, term.sigma) {
+                        by_sigma[j] += weights[s] * scored.by_sd * sd / total;
+                    }
                 }
             }
         }

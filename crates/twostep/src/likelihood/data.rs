@@ -1,7 +1,8 @@
 //! Measurements of one output reduced to what the I-likelihood needs: replicates to mean and scatter, groups to classes.
 
-use super::{Likelihood, Observed, Scored, Sd};
+use super::{Batch, Likelihood, Observed, Scored, Sd};
 use crate::error::Result;
+use crate::kernels;
 use crate::matrix::Matrix;
 use crate::special::{HALF_LN_TAU, log_normal_cdf};
 
@@ -111,17 +112,29 @@ pub struct Row {
     pub point: usize,
 }
 
-impl Row {
-    /// Log-likelihood at location `mu` and total sd.
-    pub(crate) fn score(&self, family: &dyn Likelihood, mu: f64, sd: f64) -> Scored {
-        match self.kind {
-            RowKind::Value => family.score(self.z, mu, sd),
-            RowKind::Below => {
-                let z = (self.z - mu) / sd;
+impl RowKind {
+    /// Log-likelihood of a value or bound `z` at location `mu` and total sd.
+    pub(crate) fn score(self, family: &dyn Likelihood, z: f64, mu: f64, sd: f64) -> Scored {
+        match self {
+            Self::Value => family.score(z, mu, sd),
+            Self::Below => {
+                let z = (z - mu) / sd;
                 let log_lik = log_normal_cdf(z);
                 // The inverse Mills ratio phi / Phi, from the logarithm that is there already.
                 let slope = (-0.5 * z * z - HALF_LN_TAU - log_lik).exp();
                 Scored { log_lik, by_mu: -slope / sd, by_sd: -slope * z / sd }
+            }
+        }
+    }
+
+    /// Adds the log-likelihoods of a batch under every draw.
+    pub(crate) fn add_log_likelihoods(self, family: &dyn Likelihood, batch: &Batch<'_>, out: &mut [f64]) {
+        match self {
+            Self::Value => family.add_log_likelihoods(batch, out),
+            Self::Below => {
+                for (z, mu) in batch.rows() {
+                    kernels::add_log_cdf(z, mu, batch.measured, batch.sigma_a, out);
+                }
             }
         }
     }

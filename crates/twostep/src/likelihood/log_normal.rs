@@ -1,7 +1,7 @@
 //! Log-normal noise: `log y ~ N(eta, sd^2)`, with zeros left-censored at 1/2.
 
-use super::normal::gaussian;
-use super::{Likelihood, Observed, Scored};
+use super::normal::{add_gaussian, gaussian};
+use super::{Batch, Likelihood, Observed, Scored};
 
 /// A count of zero has no logarithm; all that is known is that it rounds to zero, so it lies below 1/2.
 const ZERO_LIES_BELOW: f64 = 0.5;
@@ -33,5 +33,9 @@ impl Likelihood for LogNormal {
 
     fn score(&self, z: f64, mu: f64, sd: f64) -> Scored {
         gaussian(z, mu, sd)
+    }
+
+    fn add_log_likelihoods(&self, batch: &Batch<'_>, out: &mut [f64]) {
+        add_gaussian(batch, out);
     }
 }

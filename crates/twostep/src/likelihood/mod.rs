@@ -10,6 +10,7 @@ pub use data::{Class, Error as ErrorSharing, Group, Reduced, Row, RowKind};
 pub use generate::Generator;
 
 use crate::error::Result;
+use crate::matrix::Matrix;
 use crate::prior::Marginal;
 use log_normal::LogNormal;
 use normal::Normal;
@@ -55,6 +56,47 @@ pub trait Likelihood: Send + Sync {
 
     /// Density of a value that [`Likelihood::observe`] called direct.
     fn score(&self, z: f64, mu: f64, sd: f64) -> Scored;
+
+    /// `out[s] += sum_i log p(z_i | mu_i[s], sd(s))`: the same for all draws at once, which the grid asks for most.
+    fn add_log_likelihoods(&self, batch: &Batch<'_>, out: &mut [f64]) {
+        for (z, mu) in batch.rows() {
+            for (s, (out, &mu)) in out.iter_mut().zip(mu).enumerate() {
+                *out += self.score(z, mu, batch.sd(s)).log_lik;
+            }
+        }
+    }
+}
+
+/// Values with the same measurement sd and their locations under every draw.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// The values.
+    pub z: &'a [f64],
+    /// Row of `mu` that belongs to each value.
+    pub at: &'a [usize],
+    /// Locations: points x draws.
+    pub mu: &'a Matrix,
+    /// The measurement sd.
+    pub measured: f64,
+    /// Approximation error of each draw, where it is propagated.
+    pub sigma_a: Option<&'a [f64]>,
+}
+
+impl<'a> Batch<'a> {
+    /// Each value with its locations.
+    pub fn rows(&self) -> impl Iterator<Item = (f64, &'a [f64])> + Clone {
+        let mu = self.mu;
+        self.z.iter().copied().zip(self.at.iter().map(move |&at| mu.row(at)))
+    }
+
+    /// Measurement sd and approximation error together.
+    pub fn sd(&self, s: usize) -> f64 {
+        self.sigma_a.map_or(self.measured, |a| self.measured.hypot(a[s]))
+    }
+
+    fn sds(&self) -> (f64, Option<&'a [f64]>) {
+        (self.measured, self.sigma_a)
+    }
 }
 
 /// The measurement sd: known, unknown with a prior (sigma_I), or a column of the measurements.

@@ -1,6 +1,7 @@
 //! Student-t noise: `(y - eta) / sd ~ t(df)`, for measurements with outliers.
 
-use super::{Likelihood, Observed, Scored};
+use super::{Batch, Likelihood, Observed, Scored};
+use crate::kernels;
 use crate::special::ln_gamma;
 
 pub(super) struct StudentT {
@@ -32,6 +33,12 @@ impl Likelihood for StudentT {
             by_mu: slope / sd,
             by_sd: (r * slope - 1.0) / sd,
         }
+    }
+
+    fn add_log_likelihoods(&self, batch: &Batch<'_>, out: &mut [f64]) {
+        let constant = batch.z.len() as f64 * self.log_constant;
+        out.iter_mut().for_each(|l| *l += constant);
+        kernels::subtract_log_products(batch.rows(), batch.sds(), 1.0 / self.df, 0.5 * (self.df + 1.0), out);
     }
 }
 
