@@ -10,14 +10,15 @@ use proptest::test_runner::RngSeed;
 use small::{Small, log_likelihoods, pooled, propagation, settings, size_of_terms, symmetric};
 use twostep::draws::Draws;
 use twostep::infer::propagation::Method;
-use twostep::infer::{Engine, IPosterior, InferSpec, QuantitySummary};
-use twostep::likelihood::{ErrorSharing, Family, Sd};
+use twostep::infer::{Engine, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary};
+use twostep::likelihood::{ErrorSharing, Family, NoiseSpec, Sd};
 use twostep::matrix::Matrix;
 use twostep::monitor::Silent;
 use twostep::prior::Prior;
 use twostep::special::log_sum_exp;
 use twostep::stream::Stream;
 use twostep::surrogate::{Basis, InputScale, Normalisation, PolynomialChaos};
+use twostep::train::{TrainedOutput, joint_names};
 
 const POOLS: [Method; 3] = [Method::Point, Method::ELik, Method::ELogLik];
 /// Roundings per term of a log-likelihood: the surrogate, residual, square, weight and sum.
@@ -470,5 +471,56 @@ fn sd_beyond_its_prior() {
                 answer.warnings
             );
         }
+    }
+}
+
+/// Two outputs that contradict each other: either one fits and the other has a large sd, and both compromises are found.
+#[test]
+fn contradicting_outputs_have_two_modes() {
+    let prior = small::marginal("half-normal(0.3)");
+    let unknown = small::marginal("normal(0.1, 0.6)").truncated(-1.0, 1.0).unwrap();
+    let data = [vec![0.68, 0.71, 0.73, 0.69, 0.70, 0.72], vec![-0.52, -0.49, -0.50, -0.51, -0.48, -0.50]];
+    let line = || small::trained(small::polynomial(1, 1));
+    let outputs = ["first", "second"].map(|name| TrainedOutput { name: name.into(), ..line() });
+    let names = joint_names(outputs.iter().map(|o| (o.name.as_str(), &*o.surrogate)));
+    // eta = omega in both; sigma_a is not propagated.
+    let values = Matrix::from_rows(names.len(), 1, vec![0.0, 1.0, 0.1, 0.0, 1.0, 0.1]);
+    let measured = [0, 1].map(|o| Measured {
+        output: outputs[o].name.clone(),
+        y: data[o].clone(),
+        known: Matrix::zeros(data[o].len(), 0),
+        sd: None,
+    });
+    let problem = Problem {
+        outputs: &outputs,
+        draws: &Draws::new(names, values),
+        unknowns: Prior::new(vec!["a".into()], vec![unknown.clone()]).unwrap(),
+        noise: vec![NoiseSpec { family: Family::Normal, sd: Sd::Prior(prior.clone()) }; 2],
+        measured: &measured,
+        derived: Vec::new(),
+    };
+    let spec = InferSpec { engine: Engine::Grid, ..settings(false, ErrorSharing::Shared) };
+    let prepared = Prepared::new(problem, &spec, true).unwrap();
+    let answers = twostep::infer::infer(&prepared, &spec, Stream::root(1), &Silent).unwrap();
+
+    // Both sds by the trapezoidal rule in their logarithms, and omega by the midpoint rule: steps far below every width.
+    let marginal = |y: &[f64], a: f64| -> f64 {
+        let (n, r) = (y.len() as f64, y.iter().map(|v| (v - a).powi(2)).sum::<f64>());
+        let term = |u: f64| (prior.log_density(u.exp()) + (1.0 - n) * u - 0.5 * r * (-2.0 * u).exp()).exp();
+        (-1000..300).map(|i| term(f64::from(i) * 5e-3)).sum()
+    };
+    let nodes: Vec<(f64, f64)> = (0..4000)
+        .map(|i| -1.0 + (f64::from(i) + 0.5) * 5e-4)
+        .map(|a| (a, unknown.log_density(a).exp() * marginal(&data[0], a) * marginal(&data[1], a)))
+        .collect();
+    let total: f64 = nodes.iter().map(|n| n.1).sum();
+    let mean = nodes.iter().map(|(a, w)| a * w).sum::<f64>() / total;
+    let sd = (nodes.iter().map(|(a, w)| (a - mean).powi(2) * w).sum::<f64>() / total).sqrt();
+    let share = nodes.iter().filter(|n| n.0 < 0.1).map(|n| n.1).sum::<f64>() / total;
+    assert!((0.01..0.99).contains(&share), "the test needs two modes: {share}");
+    for answer in answers {
+        let a = &answer.unknowns[0];
+        assert!((a.mean - mean).abs() <= 1e-3 * sd, "{}: {} {mean}", answer.method, a.mean);
+        assert!((a.sd - sd).abs() <= 1e-3 * sd, "{}: {} {sd}", answer.method, a.sd);
     }
 }

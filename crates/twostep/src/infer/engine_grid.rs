@@ -14,8 +14,8 @@ use rayon::prelude::*;
 
 /// Stated error that the grid aims at, in sds.
 const AIM: f64 = 1e-3;
-/// Least tolerance that is tried for it.
-const STRICTEST: f64 = 1e-4;
+/// Tolerances that are tried for it, one after the other.
+const TOLERANCES: [f64; 4] = [0.1, 1e-2, 1e-3, 1e-4];
 
 pub(super) fn infer(
     prepared: &Prepared,
@@ -24,8 +24,7 @@ pub(super) fn infer(
     monitor: &dyn Monitor,
 ) -> Result<Vec<IPosterior>> {
     // E-Post and E-Lik mix the same posteriors, one per T-draw; the others have a density of their own.
-    let (mixtures, own): (Vec<Method>, Vec<Method>) =
-        spec.methods.iter().partition(|m| matches!(m, Method::ELik | Method::EPost));
+    let (mixtures, own): (Vec<Method>, Vec<Method>) = spec.methods.iter().partition(|m| m.is_mixture());
     let groups = std::iter::once(mixtures).chain(own.into_iter().map(|m| vec![m])).filter(|g| !g.is_empty());
     monitor.progress("infer", 0, spec.methods.len());
     let mut out: Vec<IPosterior> = Vec::new();
@@ -47,9 +46,11 @@ fn infer_group(
     stream: Stream,
     monitor: &dyn Monitor,
 ) -> Result<Vec<IPosterior>> {
-    let propagations: Vec<_> = group.iter().map(|m| m.propagation(spec.point)).collect();
-    let (likelihoods, log_alpha) = prepared.reduced(group[0], &*propagations[0]);
-    let mixed = matches!(group[0], Method::ELik | Method::EPost);
+    let mixed = group[0].is_mixture();
+    // Both mixtures are resolved whichever is asked for, so that neither depends on the other's company.
+    let judged = if mixed { vec![Method::ELik, Method::EPost] } else { group.to_vec() };
+    let propagations: Vec<_> = judged.iter().map(|m| m.propagation(spec.point)).collect();
+    let (likelihoods, log_alpha) = prepared.reduced(judged[0], &*propagations[0]);
     let pooled = (!mixed).then_some(&*propagations[0]);
     let components = Integrated::new(&likelihoods, &prepared.prior, &log_alpha, pooled);
     let alpha = if mixed { log_alpha.clone() } else { vec![0.0] };
@@ -57,16 +58,10 @@ fn infer_group(
         let weights = propagations.iter().map(|p| p.mix(&alpha, log_evidence));
         weights.map(|w| if mixed { w.expect("E-Lik and E-Post are mixtures") } else { vec![0.0] }).collect()
     };
-    let (refined, weights, grids) = resolve(&components, &mix, &|| monitor.proceed())?;
-    let offsets: Vec<Vec<f64>> = weights
-        .iter()
-        .map(|log_weights| {
-            let pairs = log_weights.iter().zip(&refined.log_evidence);
-            pairs.map(|(w, z)| if z.is_finite() { w - z } else { f64::NEG_INFINITY }).collect()
-        })
-        .collect();
+    let Resolved { refined, complete, weights, grids } = resolve(&components, &mix, &|| monitor.proceed())?;
+    let offsets: Vec<Vec<f64>> = weights.iter().map(|w| refined.offsets(w)).collect();
     let sigma_grids = components.sigma_grids(&grids, &offsets);
-    let answers = group.iter().enumerate().map(|(m, &method)| {
+    let answers = judged.iter().enumerate().filter(|(_, method)| group.contains(method)).map(|(m, &method)| {
         let stream = stream.named(method.name()).named("draws");
         let joint: Vec<(Vec<f64>, usize)> = (0..spec.draws)
             .into_par_iter()
@@ -91,30 +86,40 @@ fn infer_group(
             diagnostics.effective_t_draws = Some(share * alpha.len() as f64);
         }
         let t_draws = mixed.then_some(t_draws);
-        posterior(prepared, method, &grids[m], &sigmas, diagnostics, refined.converged, draws, t_draws)
+        posterior(prepared, method, &grids[m], &sigmas, diagnostics, complete, draws, t_draws)
     });
     Ok(answers.collect())
 }
 
-/// The refined cells, and the weights and density of every mixture, with the tolerance lowered until the stated error of each
-/// is small: where few of many components carry a mixture, errors do not average out.
-#[allow(clippy::type_complexity, reason = "three parts of one result, used once")]
+/// The refined cells, with the weights and density of every mixture.
+struct Resolved<'a> {
+    refined: Refined<'a, Integrated<'a>>,
+    /// Whether the first tolerance was met within the allowed memory.
+    complete: bool,
+    weights: Vec<Vec<f64>>,
+    grids: Vec<Grid>,
+}
+
+/// Refines with stricter and stricter tolerances until the stated error of every mixture is small: where few of many
+/// components carry a mixture, errors do not average out.
 fn resolve<'a>(
     components: &'a Integrated<'a>,
     mix: &dyn Fn(&[f64]) -> Vec<Vec<f64>>,
     proceed: Proceed<'_>,
-) -> Result<(Refined<'a, Integrated<'a>>, Vec<Vec<f64>>, Vec<Grid>)> {
-    let mut settings = Settings::default();
-    let mut refined = quadrature::refine(components, &settings, proceed)?;
+) -> Result<Resolved<'a>> {
+    let settings = TOLERANCES.map(|tolerance| Settings { tolerance, ..Settings::default() });
+    let [first, stricter @ ..] = &settings;
+    let mut refined = quadrature::refine(components, first, proceed)?;
+    let complete = refined.converged;
+    let mut stricter = stricter.iter();
     loop {
         let weights = mix(&refined.log_evidence);
         let grids = refined.mixtures(&weights);
         let error = grids.iter().flat_map(|g| (0..g.dim()).map(|d| g.error(d, &PROBABILITIES))).fold(0.0, f64::max);
-        if error <= AIM || !refined.converged || settings.tolerance <= STRICTEST {
-            return Ok((refined, weights, grids));
+        match stricter.next() {
+            Some(settings) if error > AIM && refined.converged => refined = refined.further(settings, proceed)?,
+            _ => return Ok(Resolved { refined, complete, weights, grids }),
         }
-        settings.tolerance *= 0.1;
-        refined = refined.further(&settings, proceed)?;
     }
 }
 
@@ -124,7 +129,7 @@ fn posterior(
     grid: &Grid,
     sigmas: &[&Grid],
     mut diagnostics: Diagnostics,
-    converged: bool,
+    complete: bool,
     draws: Vec<Vec<f64>>,
     t_draws: Option<Vec<usize>>,
 ) -> IPosterior {
@@ -152,8 +157,8 @@ fn posterior(
         trust += &favoured(share);
     }
     let mut warnings = Vec::new();
-    if error > 0.01 || !converged {
-        let why = if converged { "leaves" } else { "reached its memory limit with" };
+    if error > 0.01 || !complete {
+        let why = if complete { "leaves" } else { "reached its memory limit with" };
         warnings.push(format!(
             "{}: the grid {why} an error of {error:.1e} sd; use clusters, fewer T-draws, or engine = \"smc\"",
             method.name()

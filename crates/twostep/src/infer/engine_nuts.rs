@@ -42,11 +42,6 @@ pub(super) fn infer(
         .collect()
 }
 
-fn natural(prepared: &Prepared, chain: &Chain) -> Vec<Vec<f64>> {
-    let map = |z: &Vec<f64>| prepared.prior.marginals().iter().zip(z).map(|(m, &z)| m.from_real(z).x).collect();
-    chain.draws.iter().map(map).collect()
-}
-
 fn overlooked_sentence(prepared: &Prepared, method: &str, found: &chains::Overlooked) -> String {
     format!(
         "{method}: NUTS OVERLOOKED PART OF THE POSTERIOR along {}: {:.0} % of it lies outside what the chains visited, their \
@@ -73,7 +68,7 @@ fn pooled(
     let chains = chains::sample(&target, &settings, spec.nuts.chains, None, stream.named("chains"), &proceed)?;
     let overlooked = chains::overlooked(&target, &chains, stream.named("check"), &proceed)?;
     let replicated =
-        Replicated { units: vec![Unit::equal(1.0, chains.iter().map(|c| natural(prepared, c)).collect())] };
+        Replicated { units: vec![Unit::equal(1.0, chains.iter().map(|c| natural_draws(prepared, c)).collect())] };
     let unknowns: Vec<QuantitySummary> = prepared
         .quantities()
         .iter()
@@ -150,6 +145,10 @@ fn pooled(
     })
 }
 
+fn natural_draws(prepared: &Prepared, chain: &Chain) -> Vec<Vec<f64>> {
+    chain.draws.iter().map(|z| prepared.natural(z)).collect()
+}
+
 /// One fit per T-draw: the first adapts in full, the others take its metric and adapt their step size.
 fn fits(
     prepared: &Prepared,
@@ -191,7 +190,9 @@ fn fits(
         units: numbered
             .iter()
             .zip(&all)
-            .map(|((weight, _), chains)| Unit::equal(*weight, chains.iter().map(|c| natural(prepared, c)).collect()))
+            .map(|((weight, _), chains)| {
+                Unit::equal(*weight, chains.iter().map(|c| natural_draws(prepared, c)).collect())
+            })
             .collect(),
     };
     let unknowns: Vec<QuantitySummary> =

@@ -5,7 +5,7 @@ use super::propagation::Method;
 use super::summary::{Replicated, Unit};
 use super::target::Target;
 use super::{Diagnostics, IPosterior, InferSpec, Likelihoods, Prepared, Propagation, agreement, favoured, per_draw};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernels;
 use crate::mcmc::{diagnostics, smc};
 use crate::monitor::Monitor;
@@ -56,44 +56,53 @@ fn one(
     let (likelihoods, log_alpha) = prepared.reduced(method, &*propagation);
     let (runs, particles) = (spec.smc.runs, spec.smc.particles(likelihoods.n_draws()));
     let mixed = per_draw(&*propagation);
-    let n_jobs = runs + if mixed { log_alpha.len() } else { 0 };
-    let finished = AtomicUsize::new(0);
     let sample = |pooled: &Pooled<'_>, particles: usize, stream: Stream| -> Result<smc::Population> {
         let settings = smc::Settings { particles, ..smc::Settings::default() };
         let mut target = Target::new(pooled.likelihoods, &prepared.prior, pooled.propagation, pooled.log_alpha);
-        let population = smc::sample(&mut target, &settings, stream, &|| monitor.proceed())?;
-        monitor.progress(method.name(), finished.fetch_add(1, Ordering::Relaxed) + 1, n_jobs);
-        Ok(population)
+        smc::sample(&mut target, &settings, stream, &|| monitor.proceed())
     };
+    let finished = AtomicUsize::new(0);
+    let count = |what: &str, total: usize| monitor.progress(what, finished.fetch_add(1, Ordering::Relaxed) + 1, total);
     // `sum_s alpha_s p(y | omega, theta_s) / Z_s` is E-Post where Z_s are the evidences; any other positive numbers make a
     // density whose particles can be weighted to E-Post, well if they are near.
     let mut evaluations = 0;
     let offsets: Vec<f64> = if mixed {
-        let pilots: Vec<smc::Population> = (0..log_alpha.len())
+        let pilots: Vec<Option<smc::Population>> = (0..log_alpha.len())
             .into_par_iter()
             .map(|s| {
                 let own = likelihoods.select(&[s]);
                 let pooled = Pooled { likelihoods: &own, propagation: &*propagation, log_alpha: &[0.0] };
-                sample(&pooled, PILOT, stream.named("pilot").at(s as u64))
+                let pilot = sample(&pooled, PILOT, stream.named("pilot").at(s as u64));
+                count(&format!("{}, pilot", method.name()), log_alpha.len());
+                match pilot {
+                    // The likelihood is zero wherever it looked: a draw that the measurements exclude has no posterior.
+                    Err(Error::Failed { .. }) => Ok(None),
+                    other => other.map(Some),
+                }
             })
             .collect::<Result<_>>()?;
-        evaluations += pilots.iter().map(|p| p.gradients).sum::<usize>();
-        log_alpha.iter().zip(&pilots).map(|(a, p)| a - p.log_evidence).collect()
+        evaluations += pilots.iter().flatten().map(|p| p.gradients).sum::<usize>();
+        let offset =
+            |(a, p): (&f64, &Option<smc::Population>)| p.as_ref().map_or(f64::NEG_INFINITY, |p| a - p.log_evidence);
+        log_alpha.iter().zip(&pilots).map(offset).collect()
     } else {
         log_alpha.clone()
     };
+    finished.store(0, Ordering::Relaxed);
     let pooled = Pooled { likelihoods: &likelihoods, propagation: &*propagation, log_alpha: &offsets };
     let populations: Vec<smc::Population> = (0..runs)
         .into_par_iter()
-        .map(|run| sample(&pooled, particles, stream.at(run as u64)))
+        .map(|run| {
+            let population = sample(&pooled, particles, stream.at(run as u64));
+            count(method.name(), runs);
+            population
+        })
         .collect::<Result<_>>()?;
     evaluations += populations.iter().map(|p| p.gradients).sum::<usize>();
-    let natural =
-        |z: &[f64]| -> Vec<f64> { prepared.prior.marginals().iter().zip(z).map(|(m, &z)| m.from_real(z).x).collect() };
     let total = log_sum_exp(&populations.iter().map(|p| p.log_evidence).collect::<Vec<_>>());
     let mut replicates: Vec<(f64, Vec<Vec<f64>>)> = populations
         .iter()
-        .map(|p| ((p.log_evidence - total).exp(), p.draws.iter().map(|z| natural(z)).collect()))
+        .map(|p| ((p.log_evidence - total).exp(), p.draws.iter().map(|z| prepared.natural(z)).collect()))
         .collect();
     let mut info = Diagnostics { evaluations, ..Diagnostics::default() };
     let mut warnings = Vec::new();
@@ -102,7 +111,8 @@ fn one(
     if mixed {
         let responsibilities = Responsibilities::new(prepared, &offsets, &replicates);
         for (offset, (alpha, mean)) in corrected.iter_mut().zip(log_alpha.iter().zip(&responsibilities.mean)) {
-            *offset += alpha - mean.ln();
+            // No particle knows this draw.
+            *offset = if *mean > 0.0 { *offset + alpha - mean.ln() } else { f64::NEG_INFINITY };
         }
         let few = responsibilities.effective.iter().filter(|e| **e < FEW).count();
         info.bad_fits = Some([few, log_alpha.len()]);
@@ -197,18 +207,18 @@ impl<'a> Responsibilities<'a> {
 
     /// Calls `f(k, r)` with the responsibilities at every draw.
     fn for_each(&self, draws: &[Vec<f64>], mut f: impl FnMut(usize, &[f64])) {
-        let n = self.prepared.likelihoods.n_unknowns();
-        let (mut workspace, mut l) = (super::Workspace::default(), vec![0.0; self.offsets.len()]);
+        let (mut workspace, mut r) = (super::Workspace::default(), Vec::new());
         for (k, x) in draws.iter().enumerate() {
-            self.prepared.likelihoods.set_unknowns(&x[..n], &mut workspace);
-            self.prepared.likelihoods.log_likelihoods(&x[n..], &workspace, &mut l);
-            kernels::log_mean_exp_weights(self.offsets, &mut l);
-            f(k, &l);
+            self.prepared.responsibilities(x, self.offsets, &mut workspace, &mut r);
+            f(k, &r);
         }
     }
 
     /// The runs weighted to `sum_s alpha_s p_s`: a particle counts `sum_s alpha_s r_s / R_s`. Each run is resampled to equal
     /// weights and its share is what its particles count together.
+    ///
+    /// Errors taken from the spread between runs are upper bounds: how many particles a T-draw got varies from run to run,
+    /// and that variation is weighted away here.
     fn reweight(
         &self,
         log_alpha: &[f64],
@@ -238,26 +248,9 @@ impl<'a> Responsibilities<'a> {
 
 /// The agreement measure from the E-Lik posterior mean of the responsibilities, which needs no evidences.
 pub(super) fn evidence_agreement(prepared: &Prepared, draws: &[Vec<f64>], log_alpha: &[f64]) -> f64 {
-    let n = prepared.likelihoods.n_unknowns();
-    let n_draws = log_alpha.len();
-    // Blocks of fixed size keep the order of the sum, whatever the number of threads.
-    let blocks: Vec<Vec<f64>> = draws
-        .par_chunks(64)
-        .map(|block| {
-            let mut workspace = super::Workspace::default();
-            let (mut l, mut sum) = (vec![0.0; n_draws], vec![0.0; n_draws]);
-            for x in block {
-                prepared.likelihoods.set_unknowns(&x[..n], &mut workspace);
-                prepared.likelihoods.log_likelihoods(&x[n..], &workspace, &mut l);
-                crate::kernels::log_mean_exp_weights(log_alpha, &mut l);
-                sum.iter_mut().zip(&l).for_each(|(s, w)| *s += w / draws.len() as f64);
-            }
-            sum
-        })
-        .collect();
-    let mut weights = vec![0.0; n_draws];
-    for block in blocks {
-        weights.iter_mut().zip(block).for_each(|(w, b)| *w += b);
-    }
+    // Blocks of fixed size keep the order of the sums, whatever the number of threads.
+    let blocks: Vec<(f64, Vec<Vec<f64>>)> =
+        draws.chunks(64).map(|block| (block.len() as f64 / draws.len() as f64, block.to_vec())).collect();
+    let weights = Responsibilities::new(prepared, log_alpha, &blocks).mean;
     agreement(&weights.iter().map(|w| w.ln()).collect::<Vec<_>>(), log_alpha)
 }

@@ -13,6 +13,7 @@ use crate::special::{gauss_legendre, log_sum_exp};
 use crate::stream::Stream;
 use rand::Rng;
 use rayon::prelude::*;
+use std::borrow::Cow;
 
 /// Log units below its top at which a density is nothing.
 const NOTHING: f64 = 20.0;
@@ -168,18 +169,43 @@ pub(super) struct Integrated<'a> {
     rules: Vec<SigmaRule>,
 }
 
-/// One draw by itself, at the unknowns that fit it best.
-struct Best {
-    likelihoods: Likelihoods,
+/// A component at unknowns where it fits best.
+struct Best<'a> {
+    /// One draw by itself, or all that are pooled.
+    likelihoods: Cow<'a, Likelihoods>,
+    pooled: Option<(&'a dyn Propagation, &'a [f64])>,
     workspace: Workspace,
 }
 
-impl Best {
+impl Best<'_> {
+    /// Sets the unknowns; `log p(y | omega, sigma)` of all outputs or of one alone.
+    fn set(&mut self, omega: &[f64], which: Option<usize>, sigma: &[f64], l: &mut [f64]) -> f64 {
+        self.likelihoods.set_unknowns(omega, &mut self.workspace);
+        log_likelihoods(&self.likelihoods, which, sigma, &self.workspace, l);
+        self.pool(l)
+    }
+
+    fn pool(&self, l: &mut [f64]) -> f64 {
+        self.pooled.map_or(l[0], |(propagation, log_alpha)| propagation.pool(log_alpha, l))
+    }
+
     /// `log p(y | sigma) + log p(sigma) + log sigma` of an output: the log density of log sigma there.
-    fn log_density(&self, output: usize, log_sigma: f64, prior: &Marginal) -> f64 {
-        let (sigma, mut l) = (log_sigma.exp(), [0.0]);
-        self.likelihoods.output_log_likelihoods(output, sigma, &self.workspace, &mut l);
-        l[0] + prior.log_density(sigma) + log_sigma
+    fn log_density(&self, output: usize, log_sigma: f64, prior: &Marginal, l: &mut [f64]) -> f64 {
+        let sigma = log_sigma.exp();
+        self.likelihoods.output_log_likelihoods(output, sigma, &self.workspace, l);
+        self.pool(l) + prior.log_density(sigma) + log_sigma
+    }
+
+    fn buffer(&self) -> Vec<f64> {
+        vec![0.0; self.likelihoods.n_draws()]
+    }
+}
+
+/// `out[s] = l_s` of all outputs, or of one alone.
+fn log_likelihoods(from: &Likelihoods, which: Option<usize>, sigma: &[f64], workspace: &Workspace, out: &mut [f64]) {
+    match which {
+        None => from.log_likelihoods(sigma, workspace, out),
+        Some(output) => from.output_log_likelihoods(output, from.sigma_of(output, sigma), workspace, out),
     }
 }
 
@@ -209,14 +235,16 @@ impl<'a> Integrated<'a> {
             .map(|m| Axis::new(m.support(), m.median(), 0.5 * (m.quantile(0.84) - m.quantile(0.16))))
             .collect();
         let mut out = Self { likelihoods, prior, log_alpha, pooled, axes, rules: Vec::new() };
-        let best = if likelihoods.n_sigmas() > 0 { out.best() } else { Vec::new() };
-        out.rules = (0..likelihoods.n_sigmas()).map(|j| out.rule(j, &best)).collect();
+        if likelihoods.n_sigmas() > 0 {
+            let best = out.best();
+            out.rules = (0..likelihoods.n_sigmas()).map(|j| out.rule(j, &best)).collect();
+        }
         out
     }
 
-    /// The rule for sigma number `j`: its range is where the likelihood at the best unknowns is not nothing, which holds for
+    /// The rule for sigma number `j`: its range is where its density at the best unknowns is not nothing, which holds for
     /// worse unknowns all the more; its panels are as wide as 1.6 sds of `log sigma` at their place.
-    fn rule(&self, j: usize, best: &[Best]) -> SigmaRule {
+    fn rule(&self, j: usize, best: &[Best<'_>]) -> SigmaRule {
         let prior = &self.prior.marginals()[self.likelihoods.n_unknowns() + j];
         let (lower, upper) = prior.support();
         let (least, most) = (lower.max(f64::MIN_POSITIVE).ln(), upper.min(f64::MAX.sqrt()).ln());
@@ -236,7 +264,7 @@ impl<'a> Integrated<'a> {
         };
         let at = |k: usize| scanned((low, high), k);
         // The points are not the very best ones: unknowns that fit better favour smaller sds, by at most the factor two
-        // allowed here on top of the 40 log units.
+        // allowed here on top of the log units of `NOTHING`.
         let step = (high - low) / SCAN as f64;
         let from = if first >= SCAN { low } else { (at(first) - step - std::f64::consts::LN_2).max(low) };
         let to = if first >= SCAN { high } else { (at(last) + step).min(high) };
@@ -258,19 +286,21 @@ impl<'a> Integrated<'a> {
         rule
     }
 
-    /// First and last of the scanned sds at which some draw's density is not nothing, and the steepest slope of any draw's
-    /// density towards either end (per unit of log sigma).
+    /// First and last of the scanned sds at which the density is not nothing at some of the best unknowns, and its steepest
+    /// slope towards either end (per unit of log sigma).
     fn scan(
         &self,
         output: usize,
         range @ (low, high): (f64, f64),
         prior: &Marginal,
-        best: &[Best],
+        best: &[Best<'_>],
     ) -> (usize, usize, [f64; 2]) {
         // In the tails of the unknowns the density falls by so much over the whole range of sds, at least.
         let none = (SCAN, 0, [2.0 * NOTHING; 2]);
         let found = best.par_iter().map(|best| {
-            let values: Vec<f64> = (0..SCAN).map(|k| best.log_density(output, scanned(range, k), prior)).collect();
+            let mut l = best.buffer();
+            let values: Vec<f64> =
+                (0..SCAN).map(|k| best.log_density(output, scanned(range, k), prior, &mut l)).collect();
             let top = values.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
             let first = values.iter().position(|v| *v > top - NOTHING);
             let last = values.iter().rposition(|v| *v > top - NOTHING);
@@ -319,16 +349,17 @@ impl<'a> Integrated<'a> {
         }))
     }
 
-    /// Largest curvature of the log density of log sigma at equally spaced places of the range, over the draws at their best
+    /// Largest curvature of the log density of log sigma at equally spaced places of the range, over the best
     /// unknowns, not falling with sigma: worse unknowns have their peak at larger sds, as sharp as the best.
-    fn curvature(&self, output: usize, (from, to): (f64, f64), prior: &Marginal, best: &[Best]) -> Vec<f64> {
+    fn curvature(&self, output: usize, (from, to): (f64, f64), prior: &Marginal, best: &[Best<'_>]) -> Vec<f64> {
         const PLACES: usize = 400;
         // Within so many log units of its top a density must be resolved.
         const MATTERS: f64 = 8.0;
         let h = (to - from) / PLACES as f64;
         let curvatures = best.par_iter().map(|best| {
-            let value = |i: usize| best.log_density(output, from + h * (i as f64 - 0.5), prior);
-            let values: Vec<f64> = (0..PLACES + 2).map(value).collect();
+            let mut l = best.buffer();
+            let values: Vec<f64> =
+                (0..PLACES + 2).map(|i| best.log_density(output, from + h * (i as f64 - 0.5), prior, &mut l)).collect();
             let top = values.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
             let at = |i: usize| {
                 let second = (values[i] - 2.0 * values[i + 1] + values[i + 2]) / (h * h);
@@ -351,53 +382,86 @@ impl<'a> Integrated<'a> {
         out
     }
 
-    /// Each draw (of very many, a sample) at its best unknowns: the best of Halton points, then of finer and finer steps along
-    /// the axes around it.
-    fn best(&self) -> Vec<Best> {
-        const FIRST: usize = 256;
+    /// Each component (of very many, a sample) at its best unknowns: the best of Halton points, then of finer and finer steps
+    /// along the axes around it. Where there are several outputs also at the best unknowns of each alone: the outputs may
+    /// contradict each other, and then every compromise has its own sds.
+    fn best(&self) -> Vec<Best<'_>> {
         const SAMPLE: usize = 2048;
-        let (n, n_draws) = (self.axes.len(), self.likelihoods.n_draws());
-        let halton = design::unit_points(design::Method::Halton, FIRST, n, Stream::root(0))
-            .unwrap_or_else(|_| vec![vec![0.5; n]]);
-        let x = |t: &[f64]| -> Vec<f64> {
-            t.iter().zip(&self.axes).map(|(&t, axis)| axis.at(t.clamp(1e-6, 1.0 - 1e-6)).0).collect()
-        };
-        let sigma: Vec<f64> = self.prior.marginals()[n..].iter().map(Marginal::median).collect();
-        let mut start = vec![(f64::NEG_INFINITY, 0); n_draws];
-        let (mut workspace, mut l) = (Workspace::default(), vec![0.0; n_draws]);
-        for (i, t) in halton.iter().enumerate() {
-            self.likelihoods.set_unknowns(&x(t), &mut workspace);
-            self.likelihoods.log_likelihoods(&sigma, &workspace, &mut l);
-            for (start, &l) in start.iter_mut().zip(&l) {
-                if l > start.0 {
-                    *start = (l, i);
+        let (likelihoods, n_draws) = (self.likelihoods, self.likelihoods.n_draws());
+        let mut objectives: Vec<Option<usize>> = vec![None];
+        if likelihoods.n_outputs() > 1 {
+            objectives.extend((0..likelihoods.n_outputs()).map(Some));
+        }
+        let sigma: Vec<f64> = self.prior.marginals()[self.axes.len()..].iter().map(Marginal::median).collect();
+        if let Some(propagation) = self.pooled.filter(|_| n_draws > 1) {
+            let pooled = Some((propagation, self.log_alpha));
+            let start = |which: Option<usize>| {
+                let mut best =
+                    Best { likelihoods: Cow::Borrowed(likelihoods), pooled, workspace: Workspace::default() };
+                let mut l = best.buffer();
+                let values = self.halton().into_iter().map(|t| (best.set(&self.at(&t), which, &sigma, &mut l), t));
+                let top = values.max_by(|a, b| a.0.total_cmp(&b.0)).expect("there are points");
+                self.climb(best, top, which, &sigma)
+            };
+            return objectives.into_iter().map(start).collect();
+        }
+        let sample: Vec<usize> = (0..n_draws).step_by(n_draws.div_ceil(SAMPLE)).collect();
+        let mut out = Vec::new();
+        for which in objectives {
+            let mut start = vec![(f64::NEG_INFINITY, vec![0.5; self.axes.len()]); n_draws];
+            let (mut workspace, mut l) = (Workspace::default(), vec![0.0; n_draws]);
+            for t in self.halton() {
+                likelihoods.set_unknowns(&self.at(&t), &mut workspace);
+                log_likelihoods(likelihoods, which, &sigma, &workspace, &mut l);
+                for (start, &l) in start.iter_mut().zip(&l) {
+                    if l > start.0 {
+                        *start = (l, t.clone());
+                    }
+                }
+            }
+            out.par_extend(sample.par_iter().map(|&s| {
+                let own = Cow::Owned(likelihoods.select(&[s]));
+                let best = Best { likelihoods: own, pooled: None, workspace: Workspace::default() };
+                self.climb(best, start[s].clone(), which, &sigma)
+            }));
+        }
+        out
+    }
+
+    /// Points that fill the unit cube.
+    fn halton(&self) -> Vec<Vec<f64>> {
+        const POINTS: usize = 256;
+        let n = self.axes.len();
+        design::unit_points(design::Method::Halton, POINTS, n, Stream::root(0)).unwrap_or_else(|_| vec![vec![0.5; n]])
+    }
+
+    /// The unknowns at a point of the unit cube.
+    fn at(&self, t: &[f64]) -> Vec<f64> {
+        t.iter().zip(&self.axes).map(|(&t, axis)| axis.at(t.clamp(1e-6, 1.0 - 1e-6)).0).collect()
+    }
+
+    /// From a point of the unit cube and its value uphill along the axes, with steps from a sixteenth down to 1e-4.
+    fn climb<'b>(
+        &self,
+        mut best: Best<'b>,
+        (mut top, mut t): (f64, Vec<f64>),
+        which: Option<usize>,
+        sigma: &[f64],
+    ) -> Best<'b> {
+        let mut l = best.buffer();
+        for level in 4..=13 {
+            let centre = t.clone();
+            for side in 0..2 * t.len() {
+                let mut moved = centre.clone();
+                moved[side / 2] += 0.5_f64.powi(level) * if side % 2 == 0 { 1.0 } else { -1.0 };
+                let value = best.set(&self.at(&moved), which, sigma, &mut l);
+                if value > top {
+                    (top, t) = (value, moved);
                 }
             }
         }
-        let sample: Vec<usize> = (0..n_draws).step_by(n_draws.div_ceil(SAMPLE)).collect();
-        sample
-            .into_par_iter()
-            .map(|s| {
-                let likelihoods = self.likelihoods.select(&[s]);
-                let (mut top, at) = start[s];
-                let (mut t, mut workspace, mut l) = (halton[at].clone(), Workspace::default(), [0.0]);
-                for level in 1..=10 {
-                    let reach = 0.5_f64.powi(level + 3);
-                    let centre = t.clone();
-                    for side in 0..2 * n {
-                        let mut moved = centre.clone();
-                        moved[side / 2] += if side % 2 == 0 { reach } else { -reach };
-                        likelihoods.set_unknowns(&x(&moved), &mut workspace);
-                        likelihoods.log_likelihoods(&sigma, &workspace, &mut l);
-                        if l[0] > top {
-                            (top, t) = (l[0], moved);
-                        }
-                    }
-                }
-                likelihoods.set_unknowns(&x(&t), &mut workspace);
-                Best { likelihoods, workspace }
-            })
-            .collect()
+        best.set(&self.at(&t), which, sigma, &mut l);
+        best
     }
 
     /// Fills `work.total` with the log-likelihoods at `omega`, sds integrated out.

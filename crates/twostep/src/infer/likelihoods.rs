@@ -210,10 +210,10 @@ impl Likelihoods {
     /// Whether measurements that do not reduce (student-t, zeros) make a grid dearer than sampling: they cost a density each
     /// for every T-draw, node of the unknowns and node of the sd.
     pub(super) fn grid_is_dear(&self) -> bool {
-        // Typical numbers of nodes of one, two and three unknowns, and of an sd; about half a minute's worth of densities.
+        // Typical numbers of nodes of one, two and three unknowns, and of an sd; minutes' worth of densities.
         const UNKNOWNS: [f64; 3] = [5e3, 5e4, 5e5];
         const SIGMA: f64 = 60.0;
-        const AFFORDABLE: f64 = 1e9;
+        const AFFORDABLE: f64 = 2e10;
         let rows: usize = self.outputs.iter().map(|o| o.term.data.rows.len()).sum();
         let nodes = UNKNOWNS[self.n_unknowns.clamp(1, 3) - 1];
         (rows * self.n_draws) as f64 * nodes * SIGMA > AFFORDABLE
@@ -222,6 +222,16 @@ impl Likelihoods {
     /// The output whose sd is sigma number `j`.
     pub(super) fn output_of_sigma(&self, j: usize) -> usize {
         self.outputs.iter().position(|o| o.term.sigma == Some(j)).expect("every sigma belongs to an output")
+    }
+
+    /// Number of outputs that were measured.
+    pub(super) fn n_outputs(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// An output's sd among all; NaN where it is known.
+    pub(super) fn sigma_of(&self, output: usize, sigma: &[f64]) -> f64 {
+        self.outputs[output].sigma(sigma)
     }
 
     /// Number of measurements of an output.

@@ -111,9 +111,10 @@ pub struct Diagnostics {
     pub divergences: Option<usize>,
     /// Smallest energy Bayesian fraction of missing information over the chains.
     pub e_bfmi: Option<f64>,
-    /// Largest R-hat; of E-Post, over its fits, never pooled.
+    /// Largest R-hat: between the chains or runs of one density; of E-Post by NUTS over its fits, never pooled.
     pub max_r_hat: Option<f64>,
-    /// E-Post fits with R-hat above 1.05, and their number.
+    /// E-Post fits that are not to be trusted by themselves (NUTS: R-hat above 1.05; SMC: fewer than 10 effective particles),
+    /// and their number.
     pub bad_fits: Option<[usize; 2]>,
     /// Evaluations of the log density with its gradient (samplers), or points (grid).
     pub evaluations: usize,
@@ -290,22 +291,41 @@ impl Prepared {
         own.chain(derived).collect()
     }
 
-    /// The T-draw of each I-draw under a mixture with these log-weights and evidences: a draw from its responsibilities.
-    fn assign(&self, draws: &[Vec<f64>], log_offsets: &[f64], stream: Stream) -> Vec<usize> {
+    /// How much each T-draw accounts for the parameters `x`: `r_s ∝ exp(log_offsets[s] + l_s(x))`, into `r`.
+    fn responsibilities(&self, x: &[f64], log_offsets: &[f64], workspace: &mut Workspace, r: &mut Vec<f64>) {
         let n = self.likelihoods.n_unknowns();
+        r.resize(self.likelihoods.n_draws(), 0.0);
+        self.likelihoods.set_unknowns(&x[..n], workspace);
+        self.likelihoods.log_likelihoods(&x[n..], workspace, r);
+        crate::kernels::log_mean_exp_weights(log_offsets, r);
+    }
+
+    /// The T-draw of each I-draw: a draw from its responsibilities.
+    fn assign(&self, draws: &[Vec<f64>], log_offsets: &[f64], stream: Stream) -> Vec<usize> {
         draws
             .par_iter()
             .enumerate()
             .map_init(
-                || (Workspace::default(), vec![0.0; self.likelihoods.n_draws()]),
-                |(workspace, l), (i, x)| {
-                    self.likelihoods.set_unknowns(&x[..n], workspace);
-                    self.likelihoods.log_likelihoods(&x[n..], workspace, l);
-                    crate::kernels::log_mean_exp_weights(log_offsets, l);
-                    pick_weighted(l, &mut stream.at(i as u64).rng())
+                || (Workspace::default(), Vec::new()),
+                |(workspace, r), (i, x)| {
+                    self.responsibilities(x, log_offsets, workspace, r);
+                    pick_weighted(r, &mut stream.at(i as u64).rng())
                 },
             )
             .collect()
+    }
+
+    /// The parameters at a point of the real line.
+    fn natural(&self, z: &[f64]) -> Vec<f64> {
+        self.prior.marginals().iter().zip(z).map(|(prior, &z)| prior.from_real(z).x).collect()
+    }
+
+    /// The engine: what the study says, or the one that `auto` takes here.
+    pub fn engine(&self, spec: &InferSpec) -> Engine {
+        match choose_engine(spec.engine, self.likelihoods.n_unknowns()) {
+            Engine::Grid if spec.engine == Engine::Auto && self.likelihoods.grid_is_dear() => Engine::Smc,
+            engine => engine,
+        }
     }
 }
 
@@ -342,11 +362,7 @@ pub fn choose_engine(engine: Engine, n_unknowns: usize) -> Engine {
 /// # Errors
 /// Those of the engine, or an interruption.
 pub fn infer(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dyn Monitor) -> Result<Vec<IPosterior>> {
-    let engine = match choose_engine(spec.engine, prepared.likelihoods.n_unknowns()) {
-        Engine::Grid if spec.engine == Engine::Auto && prepared.likelihoods.grid_is_dear() => Engine::Smc,
-        engine => engine,
-    };
-    let mut out = match engine {
+    let mut out = match prepared.engine(spec) {
         Engine::Grid | Engine::Auto => engine_grid::infer(prepared, spec, stream, monitor)?,
         Engine::Smc => engine_smc::infer(prepared, spec, stream, monitor)?,
         Engine::Nuts => engine_nuts::infer(prepared, spec, stream, monitor)?,
@@ -364,7 +380,8 @@ pub fn infer(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dy
 
 /// `1 / sum_s w_s^2 / alpha_s` of normalised log-weights.
 pub fn agreement(log_weights: &[f64], log_alpha: &[f64]) -> f64 {
-    let terms: Vec<f64> = log_weights.iter().zip(log_alpha).map(|(w, a)| 2.0 * w - a).collect();
+    let counted = log_weights.iter().zip(log_alpha).filter(|(_, a)| a.is_finite());
+    let terms: Vec<f64> = counted.map(|(w, a)| 2.0 * w - a).collect();
     (-log_sum_exp(&terms)).exp()
 }
 

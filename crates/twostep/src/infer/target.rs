@@ -42,11 +42,6 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Natural values at a point of the real line.
-    pub fn natural(&self, z: &[f64]) -> Vec<f64> {
-        self.prior.marginals().iter().zip(z).map(|(prior, &z)| prior.from_real(z).x).collect()
-    }
-
     /// Pooled log-likelihood at natural values, with its gradient in `by_x` order; for benchmarks and tests.
     pub fn log_likelihood(&mut self, x: &[f64], gradient: &mut [f64]) -> f64 {
         let n = self.likelihoods.n_unknowns();

@@ -462,20 +462,23 @@ pub fn refine<'a, C: Components>(
             cell
         })
         .collect();
-    refine_cells(components, cells, settings, proceed)
+    refine_cells(components, cells, None, settings, proceed)
 }
 
 fn refine_cells<'a, C: Components>(
     components: &'a C,
     cells: Vec<Cell>,
+    known: Option<Vec<f64>>,
     settings: &Settings,
     proceed: Proceed<'_>,
 ) -> Result<Refined<'a, C>> {
     let (evaluator, k, dim) = (Evaluator::new(components), components.len(), components.axes().len());
     let mut pending = cells;
     let mut leaves: Vec<Leaf> = Vec::new();
-    let mut log_evidence = vec![f64::NEG_INFINITY; k];
-    let mut importance = vec![1.0 / k as f64; k];
+    // A component's evidence is not known before the first round: its cells are then judged again in the second.
+    let unknown = known.is_none();
+    let mut log_evidence = known.unwrap_or_else(|| vec![f64::NEG_INFINITY; k]);
+    let mut importance = if unknown { vec![1.0 / k as f64; k] } else { components.importance(&log_evidence) };
     let mut evaluations = 0;
     let mut converged = false;
     for round in 0..64 {
@@ -515,8 +518,7 @@ fn refine_cells<'a, C: Components>(
             })
             .collect();
         let total: f64 = errors.iter().map(|e| e.0).sum();
-        // A component's evidence is not known before the first round: its cells are judged again in the second.
-        let first = round == 0;
+        let first = unknown && round == 0;
         let full = leaves.len() * k > settings.max_values;
         let log_hidden = HIDDEN_SHARE.ln();
         let seek = |leaf: &Leaf| leaf.hidden.0 > log_hidden;
@@ -585,24 +587,22 @@ impl<C: Components> Refined<'_, C> {
     /// It was interrupted.
     pub fn further(self, settings: &Settings, proceed: Proceed<'_>) -> Result<Self> {
         let before = self.evaluations;
-        let mut out = refine_cells(self.components, self.cells, settings, proceed)?;
+        let mut out = refine_cells(self.components, self.cells, Some(self.log_evidence), settings, proceed)?;
         out.evaluations += before;
         Ok(out)
+    }
+
+    /// `log_weights[k] - log Z_k`, minus infinity where a component has no mass.
+    pub fn offsets(&self, log_weights: &[f64]) -> Vec<f64> {
+        let pairs = log_weights.iter().zip(&self.log_evidence);
+        pairs.map(|(w, z)| if z.is_finite() { w - z } else { f64::NEG_INFINITY }).collect()
     }
 
     /// The mixture `sum_k exp(log_weights[k]) p_k / Z_k` for each of several sets of weights.
     pub fn mixtures(&self, log_weights: &[Vec<f64>]) -> Vec<Grid> {
         let evaluator = Evaluator::new(self.components);
         let k = self.components.len();
-        let offsets: Vec<Vec<f64>> = log_weights
-            .iter()
-            .map(|w| {
-                w.iter()
-                    .zip(&self.log_evidence)
-                    .map(|(w, z)| if z.is_finite() { w - z } else { f64::NEG_INFINITY })
-                    .collect()
-            })
-            .collect();
+        let offsets: Vec<Vec<f64>> = log_weights.iter().map(|w| self.offsets(w)).collect();
         let values: Vec<Vec<f64>> = self
             .cells
             .par_iter()

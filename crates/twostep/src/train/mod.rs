@@ -361,7 +361,10 @@ fn reorder(draws: &Draws, names: &[String]) -> Result<Draws> {
             })
         })
         .collect::<Result<Vec<_>>>()?;
-    Ok(Draws::weighted(names.to_vec(), draws.values().select_rows(&rows), draws.log_weights().to_vec()))
+    // Draws without weight would only cost time.
+    let kept: Vec<usize> = (0..draws.n_draws()).filter(|&s| draws.log_weights()[s] > f64::NEG_INFINITY).collect();
+    let log_weights = kept.iter().map(|&s| draws.log_weights()[s]).collect();
+    Ok(Draws::weighted(names.to_vec(), draws.values().select_rows(&rows).select_cols(&kept), log_weights))
 }
 
 /// One output's part of the joint draws.

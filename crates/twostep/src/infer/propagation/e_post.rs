@@ -10,7 +10,7 @@ impl Propagation for EPost {
         Targets::PerDraw
     }
 
-    /// Of a single draw, as which each of its fits is sampled.
+    /// With the weights divided by the evidences this is E-Post itself; of a single draw, one of its fits.
     fn pool(&self, log_alpha: &[f64], l: &mut [f64]) -> f64 {
         log_mean_exp_weights(log_alpha, l)
     }

@@ -14,7 +14,7 @@ use crate::draws::Draws;
 pub enum Targets {
     /// One density, pooled over all T-draws.
     Pooled,
-    /// One density per T-draw, mixed afterwards.
+    /// One density per T-draw, each of which counts by the draw's weight.
     PerDraw,
 }
 
@@ -67,6 +67,11 @@ impl Method {
             Self::ELik => "e-lik",
             Self::ELogLik => "e-log-lik",
         }
+    }
+
+    /// Whether the I-posterior is a mixture of the posteriors of the T-draws.
+    pub fn is_mixture(self) -> bool {
+        matches!(self, Self::ELik | Self::EPost)
     }
 
     /// The method; `estimate` is what Point takes for the T-posterior.
