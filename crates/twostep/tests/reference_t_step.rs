@@ -5,7 +5,11 @@
 mod common;
 
 use common::Case;
-use twostep::train::{TrainMethod, TrainSpec};
+use twostep::matrix::Matrix;
+use twostep::monitor::Silent;
+use twostep::stream::Stream;
+use twostep::surrogate::{InputScale, SigmaA, SurrogateKind, SurrogateSpec};
+use twostep::train::{OutputTask, TrainMethod, TrainSpec, TrainingSet};
 
 /// Mean, sd and five quantiles of one parameter of the `exact` T-reference.
 fn exact(case: &Case, name: &str) -> [f64; 7] {
@@ -86,4 +90,45 @@ fn nuts_pce() {
 fn nuts_logistic() {
     // Five runs leave the logistic's T-posterior with heavy tails in every direction.
     check_nuts("logistic", false);
+}
+
+/// A slope that enters squared has two mirrored modes, between which no chain moves: `auto` replaces the chains.
+#[test]
+fn two_modes_are_found_or_nuts_is_blamed() {
+    let omega: Vec<f64> = (0..8).map(|i| -1.0 + f64::from(i) / 3.5).collect();
+    let set = TrainingSet {
+        input_names: vec!["omega".into()],
+        inputs: Matrix::from_fn(8, 1, |i, _| omega[i]),
+        outputs: vec![("y".into(), omega.iter().map(|w| 4.0 * w + 0.1 * (17.0 * w).sin()).collect())],
+        sigma_s: None,
+    };
+    let spec = SurrogateSpec {
+        kind: SurrogateKind::Formula {
+            formula: "c * c * omega".into(),
+            parameters: vec![("c".into(), common::marginal("normal(0, 3)"))],
+        },
+        sigma_a: SigmaA::Prior(common::marginal("exponential(1)")),
+        standardise: false,
+    };
+    let tasks = [OutputTask { name: "y", spec: &spec, log: false }];
+    let scales = [InputScale { lower: -1.0, upper: 1.0, log: false }];
+    for method in [TrainMethod::Auto, TrainMethod::Nuts] {
+        let settings = TrainSpec { method, draws: 2000, ..TrainSpec::default() };
+        let posterior =
+            twostep::train::train(&set, &tasks, &scales, &settings, None, Stream::root(3), &Silent).unwrap();
+        let report = &posterior.outputs[0].report;
+        assert!(!report.warnings.is_empty());
+        if method == TrainMethod::Nuts {
+            assert_eq!(report.method, "nuts");
+            continue;
+        }
+        assert_eq!(report.method, "smc");
+        let below = posterior.draws.values().row(0).iter().filter(|c| **c < 0.0).count() as f64 / 2000.0;
+        // By symmetry one half. Eight runs of 512 particles share out the modes when they first part, so a run's share has at
+        // most the sd 1/2 (all in one), and their mean 0.5 / sqrt(8) = 0.18; two such are allowed.
+        assert!((below - 0.5).abs() < 0.36, "{below}");
+        let size = posterior.draws.values().row(0).iter().map(|c| c.abs()).sum::<f64>() / 2000.0;
+        // |c| = 2 to the precision of the runs: sd of c^2 is sigma_a / |omega|, some 0.1 / 1.8, hence 0.014 of |c|; five of them.
+        assert!((size - 2.0).abs() < 0.07, "{size}");
+    }
 }

@@ -66,7 +66,7 @@ fn pooled(
     let target = Target::new(&likelihoods, &prepared.prior, &*propagation, &log_alpha);
     let settings = nuts::Settings { warmup: spec.nuts.warmup, draws: spec.nuts.draws, ..nuts::Settings::default() };
     let chains = chains::sample(&target, &settings, spec.nuts.chains, None, stream.named("chains"), &proceed)?;
-    let overlooked = chains::overlooked(&target, &chains, stream.named("check"), &proceed)?;
+    let overlooked = chains::check(&target, &chains, stream.named("check"), &proceed)?.overlooked;
     let replicated =
         Replicated { units: vec![Unit::equal(1.0, chains.iter().map(|c| natural_draws(prepared, c)).collect())] };
     let unknowns: Vec<QuantitySummary> = prepared
@@ -212,7 +212,8 @@ fn fits(
     for fit in (0..all.len()).step_by(step) {
         let own = prepared.likelihoods.select(&[numbered[fit].1]);
         let target = Target::new(&own, &prepared.prior, &*propagation, &single);
-        overlooked.extend(chains::overlooked(&target, &all[fit], stream.named("check").at(fit as u64), &proceed)?);
+        let check = chains::check(&target, &all[fit], stream.named("check").at(fit as u64), &proceed)?;
+        overlooked.extend(check.overlooked);
     }
     let checked = all.len().div_ceil(step);
     let mut warnings = Vec::new();

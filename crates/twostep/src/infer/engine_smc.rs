@@ -236,7 +236,7 @@ impl<'a> Responsibilities<'a> {
                 let total: f64 = weights.iter().sum();
                 weights.iter_mut().for_each(|w| *w /= total);
                 let mut rng = stream.at(run as u64).rng();
-                let picked = smc::systematic(&weights, &mut rng).map(|k| draws[k].clone()).collect();
+                let picked = smc::systematic(&weights, draws.len(), &mut rng).map(|k| draws[k].clone()).collect();
                 (share * total / draws.len() as f64, picked)
             })
             .collect();

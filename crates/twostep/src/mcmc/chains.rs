@@ -4,6 +4,7 @@ use super::nuts::{self, Chain, Metric};
 use super::{Bayes, LogDensity, Posterior, diagnostics, smc};
 use crate::error::{Error, Result};
 use crate::monitor::Proceed;
+use crate::special::log_sum_exp;
 use crate::stream::Stream;
 use rayon::prelude::*;
 
@@ -66,19 +67,39 @@ pub struct Overlooked {
     pub sd_ratio: f64,
 }
 
-/// Compares chains with sequential Monte Carlo from the prior, which visits every mode. `None` where they agree, or where
-/// the tempered runs disagree among themselves and so cannot judge.
+/// What tempered runs from the prior say about chains.
+pub struct Check {
+    /// The runs.
+    pub runs: Vec<smc::Population>,
+    /// Whether the runs agree among themselves; otherwise they cannot judge.
+    pub agree: bool,
+    /// What the chains overlooked, in the judgement of runs that agree.
+    pub overlooked: Option<Overlooked>,
+}
+
+impl Check {
+    /// `n` draws of the runs, which count by their evidence.
+    pub fn draws(&self, n: usize, stream: Stream) -> Vec<&[f64]> {
+        let total = log_sum_exp(&self.runs.iter().map(|r| r.log_evidence).collect::<Vec<_>>());
+        let weight = |r: &smc::Population| (r.log_evidence - total).exp() / r.draws.len() as f64;
+        let weights: Vec<f64> = self.runs.iter().flat_map(|r| vec![weight(r); r.draws.len()]).collect();
+        let all: Vec<&[f64]> = self.runs.iter().flat_map(|r| r.draws.iter().map(Vec::as_slice)).collect();
+        smc::systematic(&weights, n, &mut stream.rng()).map(|i| all[i]).collect()
+    }
+}
+
+/// Compares chains with sequential Monte Carlo from the prior, which visits every mode.
 ///
 /// A standard R-hat does not see a mode that no chain has visited; this does.
 ///
 /// # Errors
 /// Those of [`smc::sample`].
-pub fn overlooked<T: Bayes + Clone + Send + Sync>(
+pub fn check<T: Bayes + Clone + Send + Sync>(
     target: &T,
     chains: &[Chain],
     stream: Stream,
     proceed: Proceed<'_>,
-) -> Result<Option<Overlooked>> {
+) -> Result<Check> {
     const RUNS: usize = 8;
     let settings = smc::Settings { particles: 512, ..smc::Settings::default() };
     let runs: Vec<smc::Population> = (0..RUNS)
@@ -89,7 +110,7 @@ pub fn overlooked<T: Bayes + Clone + Send + Sync>(
     for d in 0..target.dim() {
         let islands: Vec<Vec<f64>> = runs.iter().map(|r| r.draws.iter().map(|z| z[d]).collect()).collect();
         if diagnostics::r_hat(&islands) > 1.05 {
-            return Ok(None);
+            return Ok(Check { runs, agree: false, overlooked: None });
         }
         let visited: Vec<Vec<f64>> = chains.iter().map(|c| c.coordinate(d)).collect();
         let (tempered_mean, tempered_sd, tempered_error) = island_moments(&islands);
@@ -118,7 +139,7 @@ pub fn overlooked<T: Bayes + Clone + Send + Sync>(
             worst = Some(found);
         }
     }
-    Ok(worst)
+    Ok(Check { runs, agree: true, overlooked: worst })
 }
 
 /// Pooled mean and sd of runs of equal length, and the standard error of the mean from the spread between runs, not below

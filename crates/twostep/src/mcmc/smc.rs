@@ -171,14 +171,13 @@ fn next_temperature(particles: &[Particle], now: f64, keep: f64) -> f64 {
     (now + low.exp()).min(1.0)
 }
 
-/// Systematic resampling: index i comes `n w_i` times, rounded up or down, for n normalised weights.
-pub fn systematic(weights: &[f64], rng: &mut impl Rng) -> impl Iterator<Item = usize> {
-    let n = weights.len();
+/// Systematic resampling: of n indices, i comes `n w_i` times, rounded up or down, for normalised weights.
+pub fn systematic(weights: &[f64], n: usize, rng: &mut impl Rng) -> impl Iterator<Item = usize> {
     let offset = rng.random::<f64>();
     let (mut sum, mut i) = (weights[0], 0);
     (0..n).map(move |k| {
         let u = (k as f64 + offset) / n as f64;
-        while sum < u && i + 1 < n {
+        while sum < u && i + 1 < weights.len() {
             i += 1;
             sum += weights[i];
         }
@@ -192,7 +191,7 @@ fn resample(particles: &[Particle], weights: &[f64], rng: &mut impl Rng) -> Vec<
         copy.copy_from(&particles[i]);
         copy
     };
-    systematic(weights, rng).map(copy).collect()
+    systematic(weights, particles.len(), rng).map(copy).collect()
 }
 
 /// Hamiltonian moves in coordinates whitened by the particles' covariance; the step size follows the acceptance.

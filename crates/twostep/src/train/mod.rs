@@ -10,7 +10,7 @@ pub use spec::{KnownSigmaS, NutsSpec, TrainMethod, TrainSpec};
 use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
-use crate::mcmc::{chains, diagnostics, psis};
+use crate::mcmc::{Bayes, chains, diagnostics, psis};
 use crate::monitor::{Monitor, Proceed};
 use crate::special::normal_cdf;
 use crate::stream::Stream;
@@ -104,7 +104,7 @@ impl LeaveOneOut {
 pub struct TReport {
     /// The output.
     pub output: String,
-    /// How the T-posterior was had: `exact`, `nuts`, `nodes`, `imported`.
+    /// How the T-posterior was had: `exact`, `nuts`, `smc`, `nodes`, `imported`.
     pub method: String,
     /// Number of training rows.
     pub n_rows: usize,
@@ -459,30 +459,59 @@ impl Fit<'_> {
                     error => error,
                 }
             })?;
-        let overlooked = chains::overlooked(&density, &chains, stream.named("check"), proceed)?;
+        let check = chains::check(&density, &chains, stream.named("check"), proceed)?;
         let p = self.surrogate.names().len();
-        let columns: Vec<Vec<f64>> =
-            chains.iter().flat_map(|c| c.draws.iter().map(|z| density.natural(z))).take(spec.draws).collect();
+        let natural = |runs: &[&[Vec<f64>]]| -> Vec<Vec<Vec<f64>>> {
+            runs.iter().map(|draws| draws.iter().map(|z| density.natural(z)).collect()).collect()
+        };
+        // Chains that missed a part, or stay each in another, are replaced by the runs that found it with its weight, unless
+        // the study insists on NUTS.
+        let disagree = (0..Bayes::dim(&density)).any(|d| {
+            let values: Vec<Vec<f64>> = chains.iter().map(|c| c.coordinate(d)).collect();
+            diagnostics::r_hat(&values) > 1.05
+        });
+        let replaced = spec.method == TrainMethod::Auto && check.agree && (disagree || check.overlooked.is_some());
+        let (method, runs, columns): (_, Vec<&[Vec<f64>]>, Vec<Vec<f64>>) = if replaced {
+            let draws = check.draws(spec.draws, stream.named("draws"));
+            let columns = draws.into_iter().map(|z| density.natural(z)).collect();
+            ("smc", check.runs.iter().map(|r| r.draws.as_slice()).collect(), columns)
+        } else {
+            let draws = chains.iter().flat_map(|c| c.draws.iter().map(|z| density.natural(z)));
+            ("nuts", chains.iter().map(|c| c.draws.as_slice()).collect(), draws.take(spec.draws).collect())
+        };
         let coefficients = Matrix::from_fn(p, columns.len(), |j, s| columns[s][j]);
         let sigma_a: Vec<f64> = columns.iter().map(|c| c[p]).collect();
         let log_weights = vec![0.0; columns.len()];
-        let mut report = self.report("nuts", &coefficients, &sigma_a, &log_weights);
-        report.divergences = chains.iter().map(|c| c.diverging).sum();
+        let mut report = self.report(method, &coefficients, &sigma_a, &log_weights);
+        if !replaced {
+            report.divergences = chains.iter().map(|c| c.diverging).sum();
+        }
+        let runs = natural(&runs);
         for (j, parameter) in report.parameters.iter_mut().enumerate() {
-            let natural: Vec<Vec<f64>> =
-                chains.iter().map(|c| c.draws.iter().map(|z| density.natural(z)[j]).collect()).collect();
+            let values: Vec<Vec<f64>> = runs.iter().map(|run| run.iter().map(|c| c[j]).collect()).collect();
             // A known sigma_A does not vary.
             if parameter.sd > 0.0 {
-                parameter.r_hat = Some(diagnostics::r_hat(&natural));
-                parameter.ess_bulk = Some(diagnostics::ess_bulk(&natural));
-                parameter.mcse_mean = Some(diagnostics::mcse_mean(&natural));
+                parameter.r_hat = Some(diagnostics::r_hat(&values));
+                parameter.ess_bulk = Some(diagnostics::ess_bulk(&values));
+                parameter.mcse_mean = Some(diagnostics::mcse_mean(&values));
             }
         }
-        if let Some(found) = overlooked {
+        if replaced && check.overlooked.is_none() {
+            report.warnings.push(format!(
+                "T-step of `{}`: the NUTS chains disagree; the draws are those of tempered sequential Monte Carlo, whose runs agree",
+                self.name
+            ));
+        }
+        if let Some(found) = check.overlooked {
             let name = self.surrogate.names().get(found.coordinate).map_or("sigma_a", String::as_str);
+            let advice = if replaced {
+                "the draws are those of tempered sequential Monte Carlo, whose runs found it and agree"
+            } else {
+                "do not use these draws; train.method = \"auto\" takes others where it can"
+            };
             report.warnings.push(format!(
                 "T-step of `{}`: NUTS overlooked part of the T-posterior ({:.0} % of it lies outside what the chains \
-                 visited along {name}); do not use these draws; more chains or narrower priors may help",
+                 visited along {name}); {advice}",
                 self.name,
                 100.0 * found.share_unvisited
             ));
@@ -551,10 +580,11 @@ impl TReport {
     /// Turns each bad value into a sentence.
     fn advise(&mut self) {
         let output = &self.output;
+        // Tempered runs are short and many: they were compared before, by the bound for these.
         let bad = self
             .parameters
             .iter()
-            .filter(|p| p.r_hat.is_some_and(|r| r > 1.01))
+            .filter(|p| self.method == "nuts" && p.r_hat.is_some_and(|r| r > 1.01))
             .max_by(|a, b| a.r_hat.partial_cmp(&b.r_hat).unwrap_or(std::cmp::Ordering::Equal));
         if let Some(worst) = bad {
             self.warnings.push(format!(
