@@ -2,9 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
-use crate::infer::{
-    self, Derived, Engine, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary, sigma_names,
-};
+use crate::infer::{self, Derived, Engine, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary};
 use crate::likelihood::Sd;
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
@@ -201,7 +199,7 @@ pub(super) fn train(study: &Study, set: &TrainingSet, monitor: &dyn Monitor) -> 
 /// The measurements: from a file, or drawn from the simulator at the truth.
 pub(super) fn measured(study: &Study) -> Result<Vec<Measured>> {
     let MeasurementSource::Synthetic { truth, at, replicates, noise } = &study.measurements else {
-        return read_measurements(study, None);
+        return read_measurements(study);
     };
     let call = Call::new(study)?;
     let n_points = at.first().map_or(1, |(_, values)| values.len());
@@ -247,11 +245,8 @@ pub(super) fn measurement_file(study: &Study, measured: &[Measured]) -> Result<V
 
 /// Names of the I-draws' columns: unknowns, then the unknown sds of measured outputs.
 pub(super) fn parameter_names(study: &Study, measured: &[Measured]) -> Vec<String> {
-    let outputs: Vec<String> = study.outputs.iter().map(|o| o.name.clone()).collect();
-    let noise: Vec<_> = study.outputs.iter().map(|o| o.noise.clone()).collect();
-    let sigmas = sigma_names(&outputs, &noise);
     let measured = measured.iter().map(|m| !m.y.is_empty());
-    let sigmas = sigmas.into_iter().zip(measured).filter_map(|(name, measured)| name.filter(|_| measured));
+    let sigmas = study.sigma_names().into_iter().zip(measured).filter_map(|(name, measured)| name.filter(|_| measured));
     study.unknowns.iter().map(|u| u.name.clone()).chain(sigmas).collect()
 }
 
@@ -286,20 +281,14 @@ pub(super) fn infer(
 ) -> Result<()> {
     let spec = &study.infer;
     let stream = root(study).named("infer");
-    let clustered;
-    let draws = match spec.clusters {
-        Some(n) if n < posterior.draws.n_draws() => {
-            let stream = stream.named("clusters");
-            clustered =
-                cluster::cluster(posterior, &study.input_scales(), n, spec.representative, spec.sigma_a, stream);
-            &clustered
-        }
-        _ => &posterior.draws,
-    };
+    let clustered = spec.clusters.filter(|n| *n < posterior.draws.n_draws()).map(|n| {
+        let stream = stream.named("clusters");
+        cluster::cluster(posterior, &study.input_scales(), n, spec.representative, spec.sigma_a, stream)
+    });
     let derived = study.derived_quantities()?;
     let problem = Problem {
         outputs: &posterior.outputs,
-        draws,
+        draws: clustered.as_ref().unwrap_or(&posterior.draws),
         unknowns: study.prior()?,
         noise: study.outputs.iter().map(|o| o.noise.clone()).collect(),
         measured,
@@ -318,7 +307,7 @@ pub(super) fn infer(
         let mut posteriors = infer::infer(&prepared, &spec, stream, &monitor)?;
         for posterior in &mut posteriors {
             withdraw_undefined(posterior, &derived);
-            if spec.clusters.is_some() {
+            if clustered.is_some() {
                 // T-draws of clusters are centroids, which are not kept: predictions take them from all draws again.
                 posterior.t_draws = None;
             }
