@@ -272,6 +272,44 @@ fn finished_results_are_not_written_again() {
 }
 
 #[test]
+fn a_method_is_added_to_those_that_are_kept() {
+    let with = |methods: &str| TINY.replace("methods = [\"point\", \"e-lik\"]", &format!("methods = [{methods}]"));
+    let place =
+        Place::with_study("added", &with("\"point\"").replace("draws = 200", "answer = \"point\"\ndraws = 200"));
+    place.run(&["run", "study.toml"]).ends(0);
+    let kept = || {
+        let path = |name: &str| place.0.join("study.twostep").join(name);
+        ["i_draws_point.csv", "measurements.csv"].map(|name| fs::metadata(path(name)).unwrap().modified().unwrap())
+    };
+    let before = kept();
+    place.write("study.toml", TINY);
+    place.run(&["run", "study.toml"]).ends(0);
+    assert_eq!(kept(), before);
+    // What another version computed is not said to be by this one.
+    let ledger = place.read("study.twostep/stages.json");
+    let version = |version: &str| format!("\"version\": \"{version}\"");
+    place.write("study.twostep/stages.json", &ledger.replace(&version(twostep::run::VERSION), &version("0.0.7")));
+    place.run(&["run", "study.toml"]).ends(0);
+    holds(&place.read("study.twostep/summary.json"), &version("0.0.7"));
+    assert!(place.read("study.twostep/summary.csv").lines().skip(1).all(|line| line.ends_with(",0.0.7")));
+}
+
+#[test]
+fn a_broken_ledger_and_another_study_are_refused() {
+    let place = Place::with_study("ledger", TINY);
+    place.run(&["run", "study.toml", "--out", "results"]).ends(0);
+    place.write("other.toml", &TINY.replace("degree = 3", "degree = 2"));
+    let refused = place.run(&["run", "other.toml", "--out", "results"]).ends(2).err;
+    holds(&refused, "holds results of study.toml");
+    holds(&refused, "give --out another folder");
+    place.write("results/stages.json", "{");
+    let status = place.run(&["status", "study.toml", "--out", "results"]).ends(0).out;
+    holds(&status, "stages.json: cannot be read");
+    holds(&place.run(&["run", "study.toml", "--out", "results"]).ends(2).err, "rename or delete it");
+    assert_eq!(place.read("results/stages.json"), "{");
+}
+
+#[test]
 fn which_method_leads_and_their_order_make_nothing_stale() {
     let place = Place::with_study("presentation", TINY);
     place.run(&["run", "study.toml"]).ends(0);

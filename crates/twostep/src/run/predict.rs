@@ -40,14 +40,15 @@ pub fn predict(project: &Project, index: usize, at: Option<&Table>, method: Opti
             "run `twostep run` first, or `twostep infer` with the same --measurements",
         )
     };
+    let plan = project.plan(index);
     let (_, posteriors) = project
-        .finished(index, Stage::Infer, |folder| folder.read_i_step(&parameters))
+        .finished(index, &plan, Stage::Infer, |folder| folder.read_i_step(&parameters))
         .map_err(|why| finished(Stage::Infer, why))?;
     let (_, set) = project
-        .finished(index, Stage::Simulate, |_| project.training(index))
+        .finished(index, &plan, Stage::Simulate, |_| project.training(index))
         .map_err(|why| finished(Stage::Simulate, why))?;
     let (_, posterior) = project
-        .finished(index, Stage::Train, |_| project.t_posterior(index, &set))
+        .finished(index, &plan, Stage::Train, |_| project.t_posterior(index, &set))
         .map_err(|why| finished(Stage::Train, why))?;
     let method = method.unwrap_or(study.infer.answer);
     let answer = posteriors.iter().find(|p| p.method == method.name()).ok_or_else(|| {

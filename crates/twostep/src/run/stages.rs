@@ -134,14 +134,23 @@ pub(super) fn simulate(study: &Study, monitor: &dyn Monitor) -> Result<(Training
     Ok((TrainingSet { input_names: study.input_names(), inputs: x.select_rows(&ok), outputs, sigma_s: None }, failed))
 }
 
-/// The simulation noise that the T-likelihood is told of.
-pub(super) fn known_sigma_s(study: &Study, n: usize) -> Result<Option<Vec<f64>>> {
-    let number = |s: f64| (s > 0.0).then(|| vec![s; n]);
+/// The simulation noise that the T-likelihood is told of, for the runs in these rows of the design.
+pub(super) fn known_sigma_s(study: &Study, rows: &[usize]) -> Result<Option<Vec<f64>>> {
+    let number = |s: f64| (s > 0.0).then(|| vec![s; rows.len()]);
     Ok(match study.train.sigma_s {
         KnownSigmaS::Simulator => number(study.simulator.sigma_s),
         KnownSigmaS::Fixed(s) => number(s),
         KnownSigmaS::Column => match &study.design.points {
-            Some(path) => Some(Table::read(path)?.numbers("sigma_s")?),
+            Some(path) => {
+                let all = Table::read(path)?.numbers("sigma_s")?;
+                let of_row = |row: &usize| {
+                    all.get(*row).copied().ok_or_else(|| {
+                        let found = format!("has no row for run {}", row + 1);
+                        Error::invalid(path.display().to_string(), found, "`twostep run` simulates its rows again")
+                    })
+                };
+                Some(rows.iter().map(of_row).collect::<Result<_>>()?)
+            }
             None => {
                 return Err(Error::invalid(
                     "train.sigma_s",
@@ -358,5 +367,40 @@ pub(super) fn measurement_sd(sd: &Sd, sigma: Option<f64>) -> Option<f64> {
         Sd::Fixed(s) => Some(*s),
         Sd::Prior(_) => sigma,
         Sd::Column => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::parse;
+
+    const STUDY: &str = r#"
+[simulator]
+builtin = "logistic"
+[unknowns.omega]
+range = [-1, 1]
+[design]
+points = "design.csv"
+[surrogate]
+kind = "pce"
+degree = 0
+[train]
+sigma_s = "column"
+[measurements]
+noise = { sd = 0.1 }
+"#;
+
+    #[test]
+    fn the_noise_of_a_run_is_that_of_its_row() {
+        let folder = std::env::temp_dir().join(format!("twostep-stages-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("design.csv"), "omega,sigma_s\n-0.5,0.1\n0,0.2\n0.5,0.3\n").unwrap();
+        let study = parse(STUDY, "study.toml", &folder).unwrap_or_else(|e| panic!("{e}")).remove(0).study;
+        // The second run failed.
+        assert_eq!(known_sigma_s(&study, &[0, 2]).unwrap(), Some(vec![0.1, 0.3]));
+        let refused = known_sigma_s(&study, &[3]).unwrap_err().to_string();
+        assert!(refused.contains("has no row for run 4"), "{refused}");
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -169,6 +169,11 @@ impl Study {
         sigma_names(&outputs, &noise)
     }
 
+    /// Name of the file it was read from, without its folder.
+    pub fn file_name(&self) -> String {
+        Path::new(&self.file).file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// Derived quantities as formulas of the unknowns, then of the unknown sds.
     ///
     /// # Errors
