@@ -8,6 +8,7 @@ use std::io;
 use std::process::ExitCode;
 use twostep::Error;
 use twostep::study::{Problem, Problems, Severity};
+use twostep::table::counted;
 
 /// Why a command did not finish.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl Failure {
             Self::Study(problems) => {
                 show_problems(problems);
                 let errors = problems.problems.iter().filter(|problem| problem.severity == Severity::Error).count();
-                let what = if errors == 1 { "one problem".to_owned() } else { format!("{errors} problems") };
+                let what = counted(errors, "problem");
                 output::note_as("error", Look::Error, &format!("{what} in {}; nothing was run", problems.file));
                 ExitCode::from(2)
             }

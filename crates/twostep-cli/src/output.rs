@@ -81,11 +81,6 @@ pub(crate) fn wrapped(text: &str, indent: &str) -> String {
     textwrap::fill(text, options)
 }
 
-/// `1 run`, `2 runs`.
-pub(crate) fn counted(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
 /// Writes a line to standard error; there is nobody left to tell if that fails.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");

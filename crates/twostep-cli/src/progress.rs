@@ -49,9 +49,11 @@ impl Shared {
             let waited = self.finished.wait_timeout(state, BETWEEN_LINES).unwrap_or_else(PoisonError::into_inner);
             state = waited.0;
             if waited.1.timed_out() && !state.finished {
-                let now = Instant::now();
-                let line = format!("{}: {}", state.head(), state.tail(now));
+                let line = format!("{}: {}", state.head(), state.tail(Instant::now()));
+                // A reader that is slow must not hold up the work, which reports under this lock.
+                drop(state);
                 output::note(&line);
+                state = self.lock();
             }
         }
     }

@@ -1,11 +1,12 @@
 //! Finished settings to the tables that people read.
 
-use crate::output::{self, Look, counted, paint, wrapped};
+use crate::output::{self, Look, paint, wrapped};
 use crate::session::describe;
 use std::fmt::Write;
 use twostep::infer::{IPosterior, QuantitySummary};
 use twostep::run::{Origin, Project, SettingResult};
 use twostep::study::{Setting, Stage, Study};
+use twostep::table::counted;
 
 /// With more settings than this, one compact table takes the place of a block for each.
 const MAX_BLOCKS: usize = 6;

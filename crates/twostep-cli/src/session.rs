@@ -52,7 +52,7 @@ pub(crate) fn open(file: &Path, global: &Global, measurements: Option<&Path>) ->
 pub(crate) fn check_measurements(project: &Project) -> Result<(), Error> {
     for Setting { study, .. } in project.settings() {
         if !matches!(study.measurements, MeasurementSource::Synthetic { .. }) {
-            read_measurements(study, None)?;
+            read_measurements(study)?;
         }
     }
     Ok(())

@@ -272,6 +272,44 @@ fn finished_results_are_not_written_again() {
 }
 
 #[test]
+fn a_method_is_added_to_those_that_are_kept() {
+    let with = |methods: &str| TINY.replace("methods = [\"point\", \"e-lik\"]", &format!("methods = [{methods}]"));
+    let place =
+        Place::with_study("added", &with("\"point\"").replace("draws = 200", "answer = \"point\"\ndraws = 200"));
+    place.run(&["run", "study.toml"]).ends(0);
+    let kept = || {
+        let path = |name: &str| place.0.join("study.twostep").join(name);
+        ["i_draws_point.csv", "measurements.csv"].map(|name| fs::metadata(path(name)).unwrap().modified().unwrap())
+    };
+    let before = kept();
+    place.write("study.toml", TINY);
+    place.run(&["run", "study.toml"]).ends(0);
+    assert_eq!(kept(), before);
+    // What another version computed is not said to be by this one.
+    let ledger = place.read("study.twostep/stages.json");
+    let version = |version: &str| format!("\"version\": \"{version}\"");
+    place.write("study.twostep/stages.json", &ledger.replace(&version(twostep::run::VERSION), &version("0.0.7")));
+    place.run(&["run", "study.toml"]).ends(0);
+    holds(&place.read("study.twostep/summary.json"), &version("0.0.7"));
+    assert!(place.read("study.twostep/summary.csv").lines().skip(1).all(|line| line.ends_with(",0.0.7")));
+}
+
+#[test]
+fn a_broken_ledger_and_another_study_are_refused() {
+    let place = Place::with_study("ledger", TINY);
+    place.run(&["run", "study.toml", "--out", "results"]).ends(0);
+    place.write("other.toml", &TINY.replace("degree = 3", "degree = 2"));
+    let refused = place.run(&["run", "other.toml", "--out", "results"]).ends(2).err;
+    holds(&refused, "holds results of study.toml");
+    holds(&refused, "give --out another folder");
+    place.write("results/stages.json", "{");
+    let status = place.run(&["status", "study.toml", "--out", "results"]).ends(0).out;
+    holds(&status, "stages.json: cannot be read");
+    holds(&place.run(&["run", "study.toml", "--out", "results"]).ends(2).err, "rename or delete it");
+    assert_eq!(place.read("results/stages.json"), "{");
+}
+
+#[test]
 fn which_method_leads_and_their_order_make_nothing_stale() {
     let place = Place::with_study("presentation", TINY);
     place.run(&["run", "study.toml"]).ends(0);
@@ -548,6 +586,26 @@ draws = 200
 }
 
 #[test]
+fn predictions_take_t_draws_by_their_weight() {
+    let formula = "kind = \"formula\"\nformula = \"c + 0 * gamma + 0 * omega\"\nsigma_a = 0.1\nstandardise = false\n\
+                   [surrogate.parameters]\nc = \"normal(0, 1)\"";
+    let study =
+        TINY.replace("kind = \"pce\"\ndegree = 3", formula).replace("draws = 20\n", "import = \"t.csv\"\n").replace(
+            "methods = [\"point\", \"e-lik\"]\ndraws = 200",
+            "methods = [\"e-log-lik\"]\nanswer = \"e-log-lik\"\ndraws = 2000",
+        );
+    let place = Place::with_study("weights", &study);
+    let others = "1,0.1,0.03\n".repeat(10);
+    place.write("t.csv", &format!("c,sigma_a,weight\n0,0.1,0.7\n{others}"));
+    place.write("at.csv", "omega\n0\n");
+    place.run(&["run", "study.toml"]).ends(0);
+    let ran = place.run(&["predict", "study.toml", "--at", "at.csv", "--json"]).ends(0).json();
+    let mean = ran["predictions"][0]["mean"].as_f64().unwrap();
+    // The share of draws with c = 1, within the two-sided normal quantile at 1e-4 of its standard error.
+    assert!((mean - 0.3).abs() < 3.9 * (0.3_f64 * 0.7 / 2000.0).sqrt(), "{mean}");
+}
+
+#[test]
 fn predictions_have_the_surrogates_error_where_it_is_propagated() {
     let study = TINY.replace("degree = 3", "degree = 3\nsigma_a = 0.5");
     let propagate = |what: &str| study.replace("[infer]", &format!("[infer]\npropagate = [{what}]"));
@@ -560,6 +618,10 @@ fn predictions_have_the_surrogates_error_where_it_is_propagated() {
         [sd(0), sd(1)]
     };
     let with = predict("point");
+    // As many clusters as T-draws are those T-draws, which I-draws then belong to.
+    place.write("study.toml", &TINY.replace("[infer]", "[infer]\nclusters = 20"));
+    place.run(&["run", "study.toml"]).ends(0);
+    holds(&place.read("study.twostep/i_draws_e-lik.csv"), "t_draw");
     // Rows at the same conditions share their error, so that they are one prediction.
     assert_eq!(with[0], with[1]);
     place.write(

@@ -101,7 +101,7 @@ impl Table {
             csv::ReaderBuilder::new().has_headers(false).flexible(true).trim(csv::Trim::All).from_reader(bytes);
         let mut columns: Vec<(String, Vec<String>)> = Vec::new();
         let mut lines = Vec::new();
-        let (mut line, mut counted) = (comments + 1, 0);
+        let (mut line, mut passed) = (comments + 1, 0);
         for record in reader.records() {
             let record = record.map_err(|problem| {
                 let line = problem.position().map(|position| comments as u64 + position.line());
@@ -111,16 +111,16 @@ impl Table {
             // A record's position is where the one before it ended, and so before any empty lines.
             let start = record.position().map_or(0, |position| position.byte() as usize);
             let start = start + bytes[start..].iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
-            line += bytes[counted..start].iter().filter(|byte| **byte == b'\n').count();
-            counted = start;
+            line += bytes[passed..start].iter().filter(|byte| **byte == b'\n').count();
+            passed = start;
             if columns.is_empty() {
                 columns = record.iter().map(|name| (name.to_owned(), Vec::new())).collect();
                 check_header(&columns, source, line)?;
                 continue;
             }
             if record.len() != columns.len() {
-                let cells = if record.len() == 1 { "cell" } else { "cells" };
-                let found = format!("{} {cells} in a table of {} columns", record.len(), columns.len());
+                let (cells, columns) = (counted(record.len(), "cell"), counted(columns.len(), "column"));
+                let found = format!("{cells} in a table of {columns}");
                 let place = format!("{source}, line {line}");
                 let repair =
                     "give each row one cell per column, quote cells with commas, and write decimals with a point";
@@ -309,6 +309,11 @@ fn check_header(columns: &[(String, Vec<String>)], source: &str, line: usize) ->
         }
     }
     Ok(())
+}
+
+/// `1 run`, `2 runs`.
+pub fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// The name of `known` that is likely meant by `found`.

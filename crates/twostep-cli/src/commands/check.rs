@@ -2,7 +2,7 @@
 
 use crate::arguments::Global;
 use crate::failure::{Failure, problem_json, show_problems};
-use crate::output::{self, Look, counted};
+use crate::output::{self, Look};
 use crate::results::stage_line;
 use crate::session::{self, describe};
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ use twostep::Error;
 use twostep::infer::{Measured, choose_engine};
 use twostep::likelihood::Family;
 use twostep::study::{self, MeasurementSource, Output, Setting, Study, read_measurements};
-use twostep::table::Table;
+use twostep::table::{Table, counted};
 
 /// Arguments of `check`.
 #[derive(Debug, clap::Args)]
@@ -82,7 +82,11 @@ impl Check {
         }
         let runs: usize = plans.iter().map(|plan| plan.runs).sum();
         if plans.len() > 1 {
-            text.push_str(&format!("{} settings, at most {runs} runs; equal stages are shared\n", plans.len()));
+            text.push_str(&format!(
+                "{} settings, at most {}; equal stages are shared\n",
+                plans.len(),
+                counted(runs, "run")
+            ));
         }
         text.push_str(&format!("results would go to {}\n", project.folder().display()));
         Ok(output::print(&text)?)
@@ -172,7 +176,7 @@ impl Plan {
 fn measurements(study: &Study) -> Result<(Measurements, Vec<String>), Error> {
     Ok(match &study.measurements {
         MeasurementSource::File(_) => {
-            let measured = read_measurements(study, None)?;
+            let measured = read_measurements(study)?;
             let counts = measured.iter().map(|measured| (measured.output.clone(), measured.y.len())).collect();
             let outputs = study.outputs.iter().zip(&measured);
             let warnings = outputs.filter_map(|(output, measured)| zeros(output, measured)).collect();

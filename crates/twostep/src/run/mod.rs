@@ -13,7 +13,8 @@ use crate::infer::{IPosterior, Measured};
 use crate::kernels::instruction_set;
 use crate::monitor::Monitor;
 use crate::store::{Folder, Lock, StageRecord};
-use crate::study::{MeasurementSource, Setting, Stage, Study, digest};
+use crate::study::{MeasurementSource, Setting, Stage, digest};
+use crate::table::counted;
 use crate::train::{TPosterior, TReport, TrainingSet};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -63,6 +64,10 @@ pub struct SettingResult {
     pub answer: String,
     /// How each stage reached was had.
     pub origins: Vec<(Stage, Origin)>,
+    /// Hash of everything that the I-step depends on.
+    pub study_hash: String,
+    /// What made the last stage reached.
+    pub made_by: StageRecord,
     /// Warnings of the study and of all stages, each once.
     pub warnings: Vec<String>,
 }
@@ -78,6 +83,16 @@ pub struct StageStatus {
     pub fresh: bool,
     /// Why not, or when it was made.
     pub reason: String,
+}
+
+/// What each stage of a setting will be recorded as, without files and duration. Made once, before any work: files that a
+/// stage depends on may change meanwhile.
+struct Plan([StageRecord; 3]);
+
+impl Plan {
+    fn of(&self, stage: Stage) -> &StageRecord {
+        &self.0[stage as usize]
+    }
 }
 
 /// The right to write into a project's folder, and where each stage that is finished in it lies.
@@ -98,7 +113,10 @@ impl Project {
         for setting in &mut self.settings {
             setting.study.measurements = MeasurementSource::File(file.to_path_buf());
         }
-        let beside = |path: &Path| std::path::absolute(path).ok().and_then(|path| Some(path.parent()?.to_path_buf()));
+        let beside = |path: &Path| {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            parent.canonicalize().or_else(|_| std::path::absolute(parent)).ok()
+        };
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         // Files of one name in several folders are told apart, but not a file called from several folders.
         let whole = match beside(file) {
@@ -146,15 +164,24 @@ impl Project {
     pub fn status(&self) -> Vec<StageStatus> {
         let mut out = Vec::new();
         for (i, setting) in self.settings.iter().enumerate() {
-            let mut before = true;
+            let (mut before, plan, mut set) = (true, self.plan(i), None);
             for stage in Stage::ALL {
                 let found = match stage {
-                    Stage::Simulate => self.finished(i, stage, |_| self.training(i).map(drop)),
-                    Stage::Train => self.finished(i, stage, |folder| folder.read_t_step().map(drop)),
-                    Stage::Infer => self.finished(i, stage, |_| self.i_posteriors(i).map(drop)),
+                    Stage::Simulate => self.finished(i, &plan, stage, |_| self.training(i)).map(|(record, found)| {
+                        set = Some(found);
+                        record
+                    }),
+                    Stage::Train => {
+                        let read = |folder: &Folder| match &set {
+                            Some(set) => self.t_posterior(i, set).map(drop),
+                            None => folder.read_t_step().map(drop),
+                        };
+                        self.finished(i, &plan, stage, read).map(|(record, ())| record)
+                    }
+                    Stage::Infer => self.finished(i, &plan, stage, |_| self.i_posteriors(i)).map(|(record, _)| record),
                 };
                 let (fresh, reason) = match found {
-                    Ok((record, ())) => (true, format!("{:.1} s, version {}", record.seconds, record.version)),
+                    Ok(record) => (true, format!("{:.1} s, version {}", record.seconds, record.version)),
                     Err(Stale::Changed(_)) if !before => (false, "an earlier stage is stale".into()),
                     Err(stale) => (false, stale.into_reason()),
                 };
@@ -197,11 +224,11 @@ impl Project {
         if workplace.is_none() {
             let root = Folder::new(self.root.clone());
             let own = Folder::new(self.folder.clone());
-            let lock = root.lock()?;
+            let lock = root.lock(&self.settings[0].study.file_name())?;
             if self.folder != self.root {
                 own.own()?;
             }
-            let mut names = own.settings();
+            let mut names = own.settings()?;
             let new = (0..self.settings.len()).filter_map(|i| self.setting_name(i));
             new.for_each(|name| {
                 if !names.contains(&name) {
@@ -211,7 +238,9 @@ impl Project {
             own.note_settings(names)?;
             let mut finished = HashMap::new();
             for folder in root.within() {
-                for (_, record) in folder.records() {
+                // Where the ledger cannot be read there is nothing to take over.
+                let whole = |record: &StageRecord| !record.fingerprint.is_empty() && folder.missing(record).is_none();
+                for record in folder.records().unwrap_or_default().into_iter().filter(whole) {
                     finished.entry(record.fingerprint).or_insert_with(|| folder.clone());
                 }
             }
@@ -225,9 +254,9 @@ impl Project {
         let own = Folder::new(self.folder.clone());
         let current: Vec<String> = (0..self.settings.len()).filter_map(|i| self.setting_name(i)).collect();
         let (kept, gone): (Vec<String>, Vec<String>) =
-            own.settings().into_iter().partition(|name| current.contains(name));
+            own.settings()?.into_iter().partition(|name| current.contains(name));
         // Stages of the time before the study had a sweep.
-        let superseded = !current.is_empty() && !own.records().is_empty();
+        let superseded = !current.is_empty() && !own.records()?.is_empty();
         if gone.is_empty() && !superseded {
             return Ok(());
         }
@@ -252,8 +281,10 @@ impl Project {
         let folder = self.setting_folder(index);
         let mut warnings: Vec<String> = study.notes.iter().map(|note| note.message.clone()).collect();
 
-        let (set, origin) = self.stage(
+        let plan = self.plan(index);
+        let (set, made_by, origin) = self.stage(
             index,
+            &plan,
             Stage::Simulate,
             &["training.csv"],
             workplace,
@@ -271,15 +302,19 @@ impl Project {
             posteriors: Vec::new(),
             answer: study.infer.answer.name().into(),
             origins: vec![(Stage::Simulate, origin)],
+            study_hash: plan.of(Stage::Infer).fingerprint.clone(),
+            made_by,
             warnings: Vec::new(),
         };
         if failed > 0 {
-            warnings.push(format!("{failed} simulator runs failed and are left out of training; see training.csv"));
+            let failed = counted(failed, "simulator run");
+            warnings.push(format!("{failed} failed, left out of training; see training.csv"));
         }
         if until != Stage::Simulate {
             warnings.extend(stages::unreachable_outputs(study, &set)?);
-            let (posterior, origin) = self.stage(
+            let (posterior, made_by, origin) = self.stage(
                 index,
+                &plan,
                 Stage::Train,
                 &["t_draws.csv", "t_step.json"],
                 workplace,
@@ -288,12 +323,15 @@ impl Project {
                 |folder, posterior| folder.write_t_step(&posterior.draws, &reports(posterior)),
             )?;
             result.origins.push((Stage::Train, origin));
+            result.made_by = made_by;
             result.t_reports = reports(&posterior);
             warnings.extend(result.t_reports.iter().flat_map(|r| r.warnings.clone()));
             if until == Stage::Infer {
                 let measured = self.measured(index)?;
-                let (posteriors, origin) = self.infer_stage(index, workplace, &posterior, &measured, monitor)?;
+                let (posteriors, made_by, origin) =
+                    self.infer_stage(index, &plan, workplace, &posterior, &measured, monitor)?;
                 result.origins.push((Stage::Infer, origin));
+                result.made_by = made_by;
                 result.measured = measured.into_iter().map(|m| (m.output, m.y.len())).collect();
                 result.posteriors = posteriors;
                 warnings.extend(result.posteriors.iter().flat_map(|p| p.warnings.clone()));
@@ -309,67 +347,48 @@ impl Project {
     fn finished<T>(
         &self,
         index: usize,
+        plan: &Plan,
         stage: Stage,
         read: impl Fn(&Folder) -> Result<T>,
     ) -> std::result::Result<(StageRecord, T), Stale> {
-        let (folder, study) = (self.setting_folder(index), &self.settings[index].study);
-        let record = folder.record(stage).ok_or(Stale::Never)?;
-        if record.fingerprint != study.fingerprint(stage) {
+        let (folder, planned) = (self.setting_folder(index), plan.of(stage));
+        let record = folder.record(stage).map_err(Stale::unusable)?.ok_or(Stale::Never)?;
+        if record.fingerprint != planned.fingerprint {
             return Err(match record.fingerprint.as_str() {
                 "" => Stale::Unusable("was stopped while its files were written".into()),
-                _ => Stale::Changed(changes(&record, study, stage)),
+                _ => Stale::Changed(changes(&record, planned)),
             });
         }
         if let Some(name) = folder.missing(&record) {
             return Err(Stale::Unusable(format!("{name} is missing")));
         }
-        match read(&folder) {
-            Ok(value) => Ok((record, value)),
-            Err(Error::Invalid { place, found, .. }) => Err(Stale::Unusable(format!("{place}: {found}"))),
-            Err(problem) => Err(Stale::Unusable(problem.to_string())),
-        }
+        let value = read(&folder).map_err(Stale::unusable)?;
+        Ok((record, value))
     }
 
     /// Takes a stage over from wherever in the project it is finished.
-    fn take_over(&self, index: usize, stage: Stage, workplace: &mut Option<Workplace>) -> Result<bool> {
+    fn take_over(&self, index: usize, plan: &Plan, stage: Stage, workplace: &mut Option<Workplace>) -> Result<bool> {
         let folder = self.setting_folder(index);
-        let fingerprint = self.settings[index].study.fingerprint(stage);
-        match self.claim(workplace)?.finished.get(&fingerprint) {
-            Some(source) if *source != folder => {
-                folder.own()?;
-                folder.take_over(stage, &fingerprint, source)
-            }
+        let workplace = self.claim(workplace)?;
+        // A folder that cannot be used is refused before any work is done.
+        folder.own()?;
+        let fingerprint = &plan.of(stage).fingerprint;
+        match workplace.finished.get(fingerprint) {
+            Some(source) if *source != folder => folder.take_over(stage, fingerprint, source),
             _ => Ok(false),
         }
     }
 
-    /// The record of a stage of the study as it is, without files and duration. To be made before the work: files that the
-    /// stage depends on may change meanwhile.
-    fn record(&self, index: usize, stage: Stage) -> StageRecord {
+    /// What the stages of a setting will be recorded as.
+    fn plan(&self, index: usize) -> Plan {
         let study = &self.settings[index].study;
-        StageRecord {
+        Plan(Stage::ALL.map(|stage| StageRecord {
             fingerprint: study.fingerprint(stage),
             parts: study.part_fingerprints(stage),
             version: VERSION.into(),
             instruction_set: instruction_set().into(),
             ..StageRecord::default()
-        }
-    }
-
-    /// Replaces a stage's files by what `write` writes.
-    fn keep(
-        &self,
-        index: usize,
-        stage: Stage,
-        workplace: &mut Option<Workplace>,
-        record: StageRecord,
-        write: impl FnOnce(&Folder) -> Result<()>,
-    ) -> Result<()> {
-        let folder = self.setting_folder(index);
-        let workplace = self.claim(workplace)?;
-        folder.own()?;
-        workplace.finished.insert(record.fingerprint.clone(), folder.clone());
-        folder.replace(stage, record, write)
+        }))
     }
 
     /// A stage's result: kept, taken over from another folder of the project, or made by `work` and written to `files` by
@@ -377,46 +396,51 @@ impl Project {
     fn stage<T, W>(
         &self,
         index: usize,
+        plan: &Plan,
         stage: Stage,
         files: &[&str],
         workplace: &mut Option<Workplace>,
         read: impl Fn(&Folder) -> Result<T>,
         work: impl FnOnce() -> Result<W>,
         write: impl FnOnce(&Folder, &W) -> Result<()>,
-    ) -> Result<(T, Origin)> {
-        if let Ok((_, value)) = self.finished(index, stage, &read) {
-            return Ok((value, Origin::Kept));
+    ) -> Result<(T, StageRecord, Origin)> {
+        if let Ok((record, value)) = self.finished(index, plan, stage, &read) {
+            return Ok((value, record, Origin::Kept));
         }
-        if self.take_over(index, stage, workplace)?
-            && let Ok((_, value)) = self.finished(index, stage, &read)
+        if self.take_over(index, plan, stage, workplace)?
+            && let Ok((record, value)) = self.finished(index, plan, stage, &read)
         {
-            return Ok((value, Origin::Shared));
+            return Ok((value, record, Origin::Shared));
         }
-        let (start, record) = (Instant::now(), self.record(index, stage));
+        let start = Instant::now();
         let product = work()?;
         let files = files.iter().map(|name| (*name).to_owned()).collect();
-        let record = StageRecord { files, seconds: start.elapsed().as_secs_f64(), ..record };
-        self.keep(index, stage, workplace, record, |folder| write(folder, &product))?;
-        Ok((read(&self.setting_folder(index))?, Origin::Computed))
+        let record = StageRecord { files, seconds: start.elapsed().as_secs_f64(), ..plan.of(stage).clone() };
+        let folder = self.setting_folder(index);
+        self.claim(workplace)?.finished.insert(record.fingerprint.clone(), folder.clone());
+        folder.replace(stage, record.clone(), |folder| write(folder, &product))?;
+        Ok((read(&folder)?, record, Origin::Computed))
     }
 
     /// The I-posteriors by the study's methods, in its order. Each is kept as soon as it is finished.
     fn infer_stage(
         &self,
         index: usize,
+        plan: &Plan,
         workplace: &mut Option<Workplace>,
         posterior: &TPosterior,
         measured: &[Measured],
         monitor: &dyn Monitor,
-    ) -> Result<(Vec<IPosterior>, Origin)> {
+    ) -> Result<(Vec<IPosterior>, StageRecord, Origin)> {
         let study = &self.settings[index].study;
         let names = stages::parameter_names(study, measured);
         let read = |folder: &Folder| folder.read_i_step(&names);
-        let (mut found, mut origin) = (self.finished(index, Stage::Infer, read).ok(), Origin::Kept);
-        if found.is_none() && self.take_over(index, Stage::Infer, workplace)? {
-            (found, origin) = (self.finished(index, Stage::Infer, read).ok(), Origin::Shared);
+        let (mut found, mut origin) = (self.finished(index, plan, Stage::Infer, read).ok(), Origin::Kept);
+        if found.is_none() && self.take_over(index, plan, Stage::Infer, workplace)? {
+            (found, origin) = (self.finished(index, plan, Stage::Infer, read).ok(), Origin::Shared);
         }
-        let (mut seconds, mut posteriors) = found.map_or((0.0, Vec::new()), |(record, p)| (record.seconds, p));
+        let mut is_finished = found.is_some();
+        let (mut record, mut posteriors) = found.unwrap_or_else(|| (plan.of(Stage::Infer).clone(), Vec::new()));
         let order = |p: &IPosterior| study.infer.methods.iter().position(|method| method.name() == p.method);
         let n_found = posteriors.len();
         posteriors.retain(|p| order(p).is_some());
@@ -424,40 +448,51 @@ impl Project {
         let missing: Vec<Method> = study.infer.methods.iter().filter(is_missing).copied().collect();
         if missing.is_empty() && posteriors.len() == n_found {
             posteriors.sort_by_key(order);
-            return Ok((posteriors, origin));
+            return Ok((posteriors, record, origin));
         }
-        self.claim(workplace)?;
-        let record = self.record(index, Stage::Infer);
-        let used = stages::measurement_file(study, measured)?;
-        let mut keep = |posteriors: &mut Vec<IPosterior>, seconds: f64| {
-            posteriors.sort_by_key(order);
-            let files = Folder::i_step_files(posteriors.iter().map(|p| p.method.as_str()));
-            let record = StageRecord { files, seconds, ..record.clone() };
-            self.keep(index, Stage::Infer, workplace, record, |folder| {
-                folder.write_measurements(&used)?;
-                folder.write_i_step(&names, posteriors)
-            })
-        };
+        let folder = self.setting_folder(index);
+        self.claim(workplace)?.finished.insert(record.fingerprint.clone(), folder.clone());
+        let files = |posteriors: &[IPosterior]| Folder::i_step_files(posteriors.iter().map(|p| p.method.as_str()));
         if missing.is_empty() {
-            keep(&mut posteriors, seconds)?;
-            return Ok((posteriors, origin));
+            posteriors.sort_by_key(order);
+            record.files = files(&posteriors);
+            folder.extend(Stage::Infer, record.clone(), |folder| folder.write_i_step(&posteriors))?;
+            return Ok((posteriors, record, origin));
         }
+        let used = stages::measurement_file(study, measured)?;
+        record = StageRecord { seconds: record.seconds, ..plan.of(Stage::Infer).clone() };
         let mut start = Instant::now();
         stages::infer(study, posterior, measured, &missing, monitor, &mut |new| {
+            let is_new: Vec<String> = new.iter().map(|p| p.method.clone()).collect();
             posteriors.extend(new);
-            seconds += start.elapsed().as_secs_f64();
+            posteriors.sort_by_key(order);
+            record.files = files(&posteriors);
+            record.seconds += start.elapsed().as_secs_f64();
             start = Instant::now();
-            keep(&mut posteriors, seconds)
+            // Draws before the list of methods: what is listed is whole at any time.
+            let write = |folder: &Folder| {
+                let mut new = posteriors.iter().filter(|p| is_new.contains(&p.method));
+                new.try_for_each(|p| folder.write_i_draws(&names, p))?;
+                folder.write_i_step(&posteriors)
+            };
+            if is_finished {
+                return folder.extend(Stage::Infer, record.clone(), write);
+            }
+            is_finished = true;
+            folder.replace(Stage::Infer, record.clone(), |folder| {
+                folder.write_measurements(&used)?;
+                write(folder)
+            })
         })?;
-        Ok((posteriors, Origin::Computed))
+        Ok((posteriors, record, Origin::Computed))
     }
 
     /// The training set that a finished simulate stage left.
     fn training(&self, index: usize) -> Result<TrainingSet> {
         let study = &self.settings[index].study;
         let outputs: Vec<String> = study.outputs.iter().map(|o| o.name.clone()).collect();
-        let mut set = self.setting_folder(index).read_training(&study.input_names(), &outputs, None)?;
-        set.sigma_s = stages::known_sigma_s(study, set.inputs.rows())?;
+        let (mut set, rows) = self.setting_folder(index).read_training(&study.input_names(), &outputs)?;
+        set.sigma_s = stages::known_sigma_s(study, &rows)?;
         Ok(set)
     }
 
@@ -496,6 +531,13 @@ enum Stale {
 }
 
 impl Stale {
+    fn unusable(problem: Error) -> Self {
+        Self::Unusable(match problem {
+            Error::Invalid { place, found, .. } => format!("{place}: {found}"),
+            problem => problem.to_string(),
+        })
+    }
+
     fn into_reason(self) -> String {
         match self {
             Self::Never => "never run".into(),
@@ -505,8 +547,8 @@ impl Stale {
 }
 
 /// What of the study's part in a stage is not as it was when the stage was finished.
-fn changes(record: &StageRecord, study: &Study, stage: Stage) -> String {
-    let now = study.part_fingerprints(stage);
+fn changes(record: &StageRecord, planned: &StageRecord) -> String {
+    let now = &planned.parts;
     let mut changed: Vec<&str> =
         now.iter().filter(|(k, v)| record.parts.get(*k) != Some(v)).map(|(k, _)| k.as_str()).collect();
     changed.extend(record.parts.keys().filter(|key| !now.contains_key(*key)).map(String::as_str));
@@ -541,5 +583,69 @@ mod tests {
         assert!(a != b && a.starts_with("p=f_1_-") && b.starts_with("p=f_1_-"), "{a} {b}");
         let long = "x".repeat(300);
         assert_eq!(folder_name(&long, &long).len(), 89);
+    }
+
+    const STUDY: &str = r#"
+[simulator]
+builtin = "logistic"
+[unknowns.omega]
+range = [-1, 1]
+[design]
+points = "design.csv"
+[surrogate]
+kind = "pce"
+degree = 1
+[train]
+draws = 10
+[measurements]
+noise = { sd = 0.1 }
+"#;
+
+    /// A folder of one test alone with a design of five runs, and the study's settings.
+    fn study(test: &str) -> (PathBuf, Vec<Setting>) {
+        let folder = std::env::temp_dir().join(format!("twostep-run-{}-{test}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("design.csv"), "omega\n-1\n-0.5\n0\n0.5\n1\n").unwrap();
+        let settings = crate::study::parse(STUDY, "study.toml", &folder).unwrap_or_else(|e| panic!("{e}"));
+        (folder, settings)
+    }
+
+    /// Writes another design while the simulator runs.
+    struct Meddler(PathBuf);
+
+    impl Monitor for Meddler {
+        fn proceed(&self) -> bool {
+            true
+        }
+
+        fn progress(&self, what: &str, _: usize, _: usize) {
+            if what == "simulate" {
+                std::fs::write(&self.0, "omega\n-1\n-0.6\n0.1\n0.6\n1\n").unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_changes_during_the_work_makes_every_later_stage_stale() {
+        let (folder, settings) = study("meddled");
+        let project = Project::new(settings, folder.join("results"));
+        project.run(Stage::Train, &Meddler(folder.join("design.csv"))).unwrap();
+        let fresh: Vec<bool> = project.status().iter().map(|status| status.fresh).collect();
+        assert_eq!(fresh, [false, false, false]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_file_of_measurements_has_one_folder_whichever_way_it_is_named() {
+        let (folder, settings) = study("named");
+        std::fs::create_dir(folder.join("sub")).unwrap();
+        let place = |file: &str| {
+            let project = Project::new(settings.clone(), folder.join("results"));
+            project.with_measurements(&folder.join(file)).folder().to_path_buf()
+        };
+        assert_eq!(place("sub/../y.csv"), place("y.csv"));
+        assert_ne!(place("sub/y.csv"), place("y.csv"));
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -2,7 +2,7 @@
 
 use super::stages::{measurement_sd, parameter_names};
 use super::{Project, Stale};
-use crate::draws::Sorted;
+use crate::draws::{Sorted, pick_weighted};
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::likelihood::{ErrorSharing, Family, Generator};
@@ -40,14 +40,15 @@ pub fn predict(project: &Project, index: usize, at: Option<&Table>, method: Opti
             "run `twostep run` first, or `twostep infer` with the same --measurements",
         )
     };
+    let plan = project.plan(index);
     let (_, posteriors) = project
-        .finished(index, Stage::Infer, |folder| folder.read_i_step(&parameters))
+        .finished(index, &plan, Stage::Infer, |folder| folder.read_i_step(&parameters))
         .map_err(|why| finished(Stage::Infer, why))?;
     let (_, set) = project
-        .finished(index, Stage::Simulate, |_| project.training(index))
+        .finished(index, &plan, Stage::Simulate, |_| project.training(index))
         .map_err(|why| finished(Stage::Simulate, why))?;
     let (_, posterior) = project
-        .finished(index, Stage::Train, |_| project.t_posterior(index, &set))
+        .finished(index, &plan, Stage::Train, |_| project.t_posterior(index, &set))
         .map_err(|why| finished(Stage::Train, why))?;
     let method = method.unwrap_or(study.infer.answer);
     let answer = posteriors.iter().find(|p| p.method == method.name()).ok_or_else(|| {
@@ -63,14 +64,8 @@ pub fn predict(project: &Project, index: usize, at: Option<&Table>, method: Opti
     })?;
     let point = (method == Method::Point).then(|| method.propagation(study.infer.point).reduce(&posterior.draws));
     let t_draws = point.as_ref().unwrap_or(&posterior.draws);
-    let cumulative: Vec<f64> = t_draws
-        .weights()
-        .iter()
-        .scan(0.0, |sum, w| {
-            *sum += w;
-            Some(*sum)
-        })
-        .collect();
+    let weights = t_draws.weights();
+    let sigma_names = study.sigma_names();
     let n_unknowns = study.unknowns.len();
     // The row whose approximation error a row has: its own, or that of the first row at the same conditions.
     let shared = study.infer.error == ErrorSharing::Shared;
@@ -82,8 +77,7 @@ pub fn predict(project: &Project, index: usize, at: Option<&Table>, method: Opti
     for (o, output) in study.outputs.iter().enumerate() {
         let trained = &posterior.outputs[o];
         let (coefficients, sigma_a) = output_draws(&posterior.outputs, t_draws.values(), o);
-        let sigma_name = if study.outputs.len() > 1 { format!("sigma_i[{}]", output.name) } else { "sigma_i".into() };
-        let sigma_at = parameters.iter().position(|n| *n == sigma_name);
+        let sigma_at = parameters.iter().position(|n| sigma_names[o].as_ref() == Some(n));
         // Per I-draw: the simulator's output and a new measurement at every point.
         let drawn: Vec<(Vec<f64>, Vec<f64>)> = answer
             .draws
@@ -93,7 +87,7 @@ pub fn predict(project: &Project, index: usize, at: Option<&Table>, method: Opti
                 let mut rng = stream.named(&output.name).at(k as u64).rng();
                 let s = match &answer.t_draws {
                     Some(own) if point.is_none() => own[k],
-                    _ => cumulative.partition_point(|c| *c < rng.random::<f64>()).min(cumulative.len() - 1),
+                    _ => pick_weighted(&weights, &mut rng),
                 };
                 let inputs = Matrix::from_fn(known.rows(), n_unknowns + names.len(), |i, d| {
                     if d < n_unknowns { x[d] } else { known[(i, d - n_unknowns)] }
@@ -128,12 +122,12 @@ pub fn predict(project: &Project, index: usize, at: Option<&Table>, method: Opti
             })
             .collect();
         for i in 0..known.rows() {
-            let weights = vec![1.0; drawn.len()];
+            let equal = vec![1.0; drawn.len()];
             let simulated: Vec<f64> = drawn.iter().map(|d| d.0[i]).collect();
             let measured: Vec<f64> = drawn.iter().map(|d| d.1[i]).collect();
             let mean = simulated.iter().sum::<f64>() / simulated.len() as f64;
             let variance = simulated.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / simulated.len() as f64;
-            let (sorted, sorted_measured) = (Sorted::new(&simulated, &weights), Sorted::new(&measured, &weights));
+            let (sorted, sorted_measured) = (Sorted::new(&simulated, &equal), Sorted::new(&measured, &equal));
             let mut row = vec![mean, variance.sqrt()];
             row.extend(PROBABILITIES.map(|p| sorted.quantile(p)));
             row.extend([0.05, 0.95].map(|p| sorted_measured.quantile(p)));

@@ -2,9 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
-use crate::infer::{
-    self, Derived, Engine, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary, sigma_names,
-};
+use crate::infer::{self, Derived, Engine, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary};
 use crate::likelihood::Sd;
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
@@ -136,14 +134,23 @@ pub(super) fn simulate(study: &Study, monitor: &dyn Monitor) -> Result<(Training
     Ok((TrainingSet { input_names: study.input_names(), inputs: x.select_rows(&ok), outputs, sigma_s: None }, failed))
 }
 
-/// The simulation noise that the T-likelihood is told of.
-pub(super) fn known_sigma_s(study: &Study, n: usize) -> Result<Option<Vec<f64>>> {
-    let number = |s: f64| (s > 0.0).then(|| vec![s; n]);
+/// The simulation noise that the T-likelihood is told of, for the runs in these rows of the design.
+pub(super) fn known_sigma_s(study: &Study, rows: &[usize]) -> Result<Option<Vec<f64>>> {
+    let number = |s: f64| (s > 0.0).then(|| vec![s; rows.len()]);
     Ok(match study.train.sigma_s {
         KnownSigmaS::Simulator => number(study.simulator.sigma_s),
         KnownSigmaS::Fixed(s) => number(s),
         KnownSigmaS::Column => match &study.design.points {
-            Some(path) => Some(Table::read(path)?.numbers("sigma_s")?),
+            Some(path) => {
+                let all = Table::read(path)?.numbers("sigma_s")?;
+                let of_row = |row: &usize| {
+                    all.get(*row).copied().ok_or_else(|| {
+                        let found = format!("has no row for run {}", row + 1);
+                        Error::invalid(path.display().to_string(), found, "`twostep run` simulates its rows again")
+                    })
+                };
+                Some(rows.iter().map(of_row).collect::<Result<_>>()?)
+            }
             None => {
                 return Err(Error::invalid(
                     "train.sigma_s",
@@ -201,7 +208,7 @@ pub(super) fn train(study: &Study, set: &TrainingSet, monitor: &dyn Monitor) -> 
 /// The measurements: from a file, or drawn from the simulator at the truth.
 pub(super) fn measured(study: &Study) -> Result<Vec<Measured>> {
     let MeasurementSource::Synthetic { truth, at, replicates, noise } = &study.measurements else {
-        return read_measurements(study, None);
+        return read_measurements(study);
     };
     let call = Call::new(study)?;
     let n_points = at.first().map_or(1, |(_, values)| values.len());
@@ -247,11 +254,8 @@ pub(super) fn measurement_file(study: &Study, measured: &[Measured]) -> Result<V
 
 /// Names of the I-draws' columns: unknowns, then the unknown sds of measured outputs.
 pub(super) fn parameter_names(study: &Study, measured: &[Measured]) -> Vec<String> {
-    let outputs: Vec<String> = study.outputs.iter().map(|o| o.name.clone()).collect();
-    let noise: Vec<_> = study.outputs.iter().map(|o| o.noise.clone()).collect();
-    let sigmas = sigma_names(&outputs, &noise);
     let measured = measured.iter().map(|m| !m.y.is_empty());
-    let sigmas = sigmas.into_iter().zip(measured).filter_map(|(name, measured)| name.filter(|_| measured));
+    let sigmas = study.sigma_names().into_iter().zip(measured).filter_map(|(name, measured)| name.filter(|_| measured));
     study.unknowns.iter().map(|u| u.name.clone()).chain(sigmas).collect()
 }
 
@@ -286,20 +290,14 @@ pub(super) fn infer(
 ) -> Result<()> {
     let spec = &study.infer;
     let stream = root(study).named("infer");
-    let clustered;
-    let draws = match spec.clusters {
-        Some(n) if n < posterior.draws.n_draws() => {
-            let stream = stream.named("clusters");
-            clustered =
-                cluster::cluster(posterior, &study.input_scales(), n, spec.representative, spec.sigma_a, stream);
-            &clustered
-        }
-        _ => &posterior.draws,
-    };
+    let clustered = spec.clusters.filter(|n| *n < posterior.draws.n_draws()).map(|n| {
+        let stream = stream.named("clusters");
+        cluster::cluster(posterior, &study.input_scales(), n, spec.representative, spec.sigma_a, stream)
+    });
     let derived = study.derived_quantities()?;
     let problem = Problem {
         outputs: &posterior.outputs,
-        draws,
+        draws: clustered.as_ref().unwrap_or(&posterior.draws),
         unknowns: study.prior()?,
         noise: study.outputs.iter().map(|o| o.noise.clone()).collect(),
         measured,
@@ -318,7 +316,7 @@ pub(super) fn infer(
         let mut posteriors = infer::infer(&prepared, &spec, stream, &monitor)?;
         for posterior in &mut posteriors {
             withdraw_undefined(posterior, &derived);
-            if spec.clusters.is_some() {
+            if clustered.is_some() {
                 // T-draws of clusters are centroids, which are not kept: predictions take them from all draws again.
                 posterior.t_draws = None;
             }
@@ -369,5 +367,40 @@ pub(super) fn measurement_sd(sd: &Sd, sigma: Option<f64>) -> Option<f64> {
         Sd::Fixed(s) => Some(*s),
         Sd::Prior(_) => sigma,
         Sd::Column => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::parse;
+
+    const STUDY: &str = r#"
+[simulator]
+builtin = "logistic"
+[unknowns.omega]
+range = [-1, 1]
+[design]
+points = "design.csv"
+[surrogate]
+kind = "pce"
+degree = 0
+[train]
+sigma_s = "column"
+[measurements]
+noise = { sd = 0.1 }
+"#;
+
+    #[test]
+    fn the_noise_of_a_run_is_that_of_its_row() {
+        let folder = std::env::temp_dir().join(format!("twostep-stages-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("design.csv"), "omega,sigma_s\n-0.5,0.1\n0,0.2\n0.5,0.3\n").unwrap();
+        let study = parse(STUDY, "study.toml", &folder).unwrap_or_else(|e| panic!("{e}")).remove(0).study;
+        // The second run failed.
+        assert_eq!(known_sigma_s(&study, &[0, 2]).unwrap(), Some(vec![0.1, 0.3]));
+        let refused = known_sigma_s(&study, &[3]).unwrap_err().to_string();
+        assert!(refused.contains("has no row for run 4"), "{refused}");
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

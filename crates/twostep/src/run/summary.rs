@@ -1,9 +1,8 @@
 //! `summary.json` and `summary.csv`: every number of every setting and method, with what it was made of.
 
-use super::{Project, SettingResult, VERSION};
+use super::{Project, SettingResult};
 use crate::error::Result;
-use crate::kernels::instruction_set;
-use crate::study::{MeasurementSource, Stage, Study};
+use crate::study::{MeasurementSource, Study};
 use crate::table::Table;
 use serde_json::{Map, Value, json};
 
@@ -42,7 +41,9 @@ pub fn summary(project: &Project, results: &[SettingResult]) -> Value {
                 "setting": label,
                 "number": i + 1,
                 "folder": folder_name(project, result),
-                "study_hash": setting.study.fingerprint(Stage::Infer),
+                "study_hash": result.study_hash,
+                "version": result.made_by.version,
+                "instruction_set": result.made_by.instruction_set,
                 "seed": setting.study.seed,
                 "runs": result.runs[0],
                 "failed_runs": result.runs[1],
@@ -56,12 +57,7 @@ pub fn summary(project: &Project, results: &[SettingResult]) -> Value {
         })
         .collect();
     let study = &project.settings()[0].study;
-    json!({
-        "study": study.name,
-        "version": VERSION,
-        "instruction_set": instruction_set(),
-        "settings": settings,
-    })
+    json!({ "study": study.name, "settings": settings })
 }
 
 /// The setting's folder as seen from the summary.
@@ -97,7 +93,6 @@ fn table(project: &Project, results: &[SettingResult]) -> Result<Table> {
     let names: Vec<&str> = [&keys[..], places, &["method", "unknown", "engine"], &numbers, &optional, &origin].concat();
     let mut columns: Vec<Vec<String>> = vec![Vec::new(); names.len()];
     for (i, (setting, result)) in project.settings().iter().zip(results).enumerate() {
-        let hash = setting.study.fingerprint(Stage::Infer);
         let place = [(i + 1).to_string(), folder_name(project, result)];
         for posterior in &result.posteriors {
             for u in &posterior.unknowns {
@@ -109,7 +104,8 @@ fn table(project: &Project, results: &[SettingResult]) -> Result<Table> {
                     values.chain([u.mcse_mean, u.mcse_sd, u.ess_bulk, u.ess_tail, u.r_hat, u.quadrature_error]);
                 // Empty as in JSON null: not known, or not finite.
                 let values = values.map(|v| v.filter(|v| v.is_finite()).map_or(String::new(), |v| format!("{v}")));
-                let origin = [hash.clone(), setting.study.seed.to_string(), VERSION.to_string()];
+                let seed = setting.study.seed.to_string();
+                let origin = [result.study_hash.clone(), seed, result.made_by.version.clone()];
                 let row = label.chain(place).chain(what).chain(values).chain(origin);
                 columns.iter_mut().zip(row).for_each(|(column, cell)| column.push(cell));
             }

@@ -27,6 +27,7 @@ const ELSEWHERE: &str = "choose a folder you may write to with --out";
 
 /// What made a finished stage.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct StageRecord {
     /// Hash of everything the stage depends on; empty while its files are being written.
     pub fingerprint: String,
@@ -44,7 +45,10 @@ pub struct StageRecord {
 
 /// Everything that this program wrote into a folder.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 struct Ledger {
+    /// The study whose results these are; empty where that is said by the folder around this one.
+    study: String,
     /// Stages by name.
     stages: BTreeMap<String, StageRecord>,
     /// Names of the folders of a sweep's settings.
@@ -93,11 +97,12 @@ impl Folder {
         std::fs::create_dir_all(&self.path).map_err(|e| Error::file(&self.path, e, ELSEWHERE))
     }
 
-    /// Makes the folder and takes the sole right to write into it.
+    /// Makes the folder and takes the sole right to write results of `study` into it.
     ///
     /// # Errors
-    /// A file of that name; files of others in it; a folder that cannot be written; another process that has the right.
-    pub fn lock(&self) -> Result<Lock> {
+    /// A file of that name; files of others in it, or results of another study; a ledger that cannot be read; a folder that
+    /// cannot be written; another process that has the right.
+    pub fn lock(&self, study: &str) -> Result<Lock> {
         let place = || self.path.display().to_string();
         if self.path.is_file() {
             return Err(Error::invalid(place(), "results need a folder, and this is a file", ELSEWHERE));
@@ -115,7 +120,14 @@ impl Folder {
             // A file system without locks: nothing can be promised there, and nothing refused.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
-        self.sign()?;
+        let mut ledger = self.ledger()?;
+        if ![study, ""].contains(&ledger.study.as_str()) {
+            let found = format!("the folder holds results of {}, which those of {study} would replace", ledger.study);
+            return Err(Error::invalid(place(), found, "give --out another folder, or remove this one"));
+        }
+        ledger.study = study.into();
+        // Written even where nothing changes: the folder is then known as one of ours, and known to be writable.
+        self.write_json(LEDGER, &ledger)?;
         Ok(Lock { _file: file })
     }
 
@@ -124,17 +136,13 @@ impl Folder {
     /// # Errors
     /// As for [`Folder::lock`].
     pub fn own(&self) -> Result<()> {
+        let ledger = self.ledger()?;
         if self.file(LEDGER).exists() {
             return Ok(());
         }
         self.prepare()?;
         self.refuse_others()?;
-        self.sign()
-    }
-
-    /// Writes the ledger as it is: the folder is then known as one of ours, and known to be writable.
-    fn sign(&self) -> Result<()> {
-        self.write_json(LEDGER, &self.ledger())
+        self.write_json(LEDGER, &ledger)
     }
 
     fn refuse_others(&self) -> Result<()> {
@@ -181,19 +189,34 @@ impl Folder {
         })
     }
 
-    fn ledger(&self) -> Ledger {
-        self.read_json(LEDGER).unwrap_or_default()
+    /// The ledger; an empty one where there is none. One that cannot be read is refused: to write another in its place would
+    /// lose the results that it knows of.
+    fn ledger(&self) -> Result<Ledger> {
+        const REPAIR: &str = "repair it, or rename or delete it with the results beside it";
+        let path = self.file(LEDGER);
+        let text = match std::fs::read_to_string(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Ledger::default()),
+            text => text.map_err(|e| Error::file(&path, e, REPAIR))?,
+        };
+        let refused = |e| Error::invalid(path.display().to_string(), format!("cannot be read: {e}"), REPAIR);
+        serde_json::from_str(&text).map_err(refused)
     }
 
     /// What made a stage's files.
-    pub fn record(&self, stage: Stage) -> Option<StageRecord> {
-        self.ledger().stages.remove(stage.name())
+    ///
+    /// # Errors
+    /// A ledger that cannot be read.
+    pub fn record(&self, stage: Stage) -> Result<Option<StageRecord>> {
+        Ok(self.ledger()?.stages.remove(stage.name()))
     }
 
     /// Records of all stages.
-    pub fn records(&self) -> Vec<(Stage, StageRecord)> {
-        let mut stages = self.ledger().stages;
-        Stage::ALL.into_iter().filter_map(|stage| Some((stage, stages.remove(stage.name())?))).collect()
+    ///
+    /// # Errors
+    /// A ledger that cannot be read.
+    pub fn records(&self) -> Result<Vec<StageRecord>> {
+        let mut stages = self.ledger()?.stages;
+        Ok(Stage::ALL.into_iter().filter_map(|stage| stages.remove(stage.name())).collect())
     }
 
     /// The first file of a stage that is not there.
@@ -208,7 +231,7 @@ impl Folder {
     /// # Errors
     /// Those of `write`, or of the system.
     pub fn replace(&self, stage: Stage, record: StageRecord, write: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
-        let mut ledger = self.ledger();
+        let mut ledger = self.ledger()?;
         let before = ledger.stages.remove(stage.name()).map_or_else(Vec::new, |record| record.files);
         let mut files = record.files.clone();
         files.extend(before.iter().filter(|name| !record.files.contains(name)).cloned());
@@ -221,12 +244,29 @@ impl Folder {
         self.write_json(LEDGER, &ledger)
     }
 
+    /// Lets `write` add to the files of a stage that is finished, and stays so whatever happens.
+    ///
+    /// `write` must leave what can be used after each file that it writes.
+    ///
+    /// # Errors
+    /// Those of `write`, or of the system.
+    pub fn extend(&self, stage: Stage, record: StageRecord, write: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
+        let mut ledger = self.ledger()?;
+        write(self)?;
+        let files = record.files.clone();
+        let before = ledger.stages.insert(stage.name().into(), record).map_or_else(Vec::new, |record| record.files);
+        self.write_json(LEDGER, &ledger)?;
+        // Last: a file that the ledger names and that is gone would make the stage stale.
+        self.remove_files(before.iter().filter(|name| !files.contains(name)))
+    }
+
     /// Takes over a stage from another folder; false where it is not whole there.
     ///
     /// # Errors
     /// What the system says about this folder.
     pub fn take_over(&self, stage: Stage, fingerprint: &str, source: &Self) -> Result<bool> {
-        let Some(record) = source.record(stage).filter(|record| record.fingerprint == fingerprint) else {
+        let found = source.record(stage).ok().flatten();
+        let Some(record) = found.filter(|record| record.fingerprint == fingerprint) else {
             return Ok(false);
         };
         let read = |name: &String| Some((name.clone(), std::fs::read(source.file(name)).ok()?));
@@ -237,8 +277,11 @@ impl Folder {
     }
 
     /// Names of the settings' folders.
-    pub fn settings(&self) -> Vec<String> {
-        self.ledger().settings
+    ///
+    /// # Errors
+    /// A ledger that cannot be read.
+    pub fn settings(&self) -> Result<Vec<String>> {
+        Ok(self.ledger()?.settings)
     }
 
     /// Notes the settings' folders, which are then known to be ours.
@@ -246,7 +289,7 @@ impl Folder {
     /// # Errors
     /// What the system says.
     pub fn note_settings(&self, settings: Vec<String>) -> Result<()> {
-        let mut ledger = self.ledger();
+        let mut ledger = self.ledger()?;
         if ledger.settings == settings {
             return Ok(());
         }
@@ -259,7 +302,7 @@ impl Folder {
     /// # Errors
     /// What the system says.
     pub fn discard_stages(&self) -> Result<()> {
-        let mut ledger = self.ledger();
+        let mut ledger = self.ledger()?;
         if ledger.stages.is_empty() {
             return Ok(());
         }
@@ -337,8 +380,9 @@ impl Folder {
         table.with_texts("state", reasons.collect())?.write(&self.file("training.csv"))
     }
 
-    /// Reads the training set back, without failed runs.
-    pub fn read_training(&self, inputs: &[String], outputs: &[String], sigma_s: Option<&str>) -> Result<TrainingSet> {
+    /// Reads the training set back, without failed runs and simulation noise, and the rows of the design (from zero) that its
+    /// runs are of.
+    pub fn read_training(&self, inputs: &[String], outputs: &[String]) -> Result<(TrainingSet, Vec<usize>)> {
         let table = Table::read(&self.file("training.csv"))?;
         let states = table.texts("state")?;
         let ok: Vec<usize> = (0..states.len()).filter(|&i| states[i] == "ok").collect();
@@ -350,14 +394,8 @@ impl Folder {
                 Ok((name.clone(), ok.iter().map(|&i| values[i].unwrap_or(f64::NAN)).collect()))
             })
             .collect::<Result<_>>()?;
-        let sigma_s = match sigma_s {
-            Some(column) => {
-                let values = table.numbers(column)?;
-                Some(ok.iter().map(|&i| values[i]).collect())
-            }
-            None => None,
-        };
-        Ok(TrainingSet { input_names: inputs.to_vec(), inputs: all.select_rows(&ok), outputs, sigma_s })
+        let inputs_ok = all.select_rows(&ok);
+        Ok((TrainingSet { input_names: inputs.to_vec(), inputs: inputs_ok, outputs, sigma_s: None }, ok))
     }
 
     /// Writes T-draws and what is known of them.
@@ -383,20 +421,22 @@ impl Folder {
         [MEASUREMENTS, "i_step.json"].map(String::from).into_iter().chain(methods.map(i_draws_file)).collect()
     }
 
-    /// Writes I-posteriors: draws in a file each, summaries together.
-    pub fn write_i_step(&self, names: &[String], posteriors: &[IPosterior]) -> Result<()> {
+    /// Writes the draws of one I-posterior.
+    pub fn write_i_draws(&self, names: &[String], posterior: &IPosterior) -> Result<()> {
         self.prepare()?;
-        for posterior in posteriors {
-            let mut table = Table::new();
-            for (d, name) in names.iter().enumerate() {
-                let values: Vec<f64> = posterior.draws.iter().map(|x| x[d]).collect();
-                table = table.with_numbers(name, finite(&format!("I-draws by {}", posterior.method), name, values)?)?;
-            }
-            if let Some(t_draws) = &posterior.t_draws {
-                table = table.with_numbers("t_draw", t_draws.iter().map(|&s| s as f64).collect())?;
-            }
-            table.write(&self.file(&i_draws_file(&posterior.method)))?;
+        let mut table = Table::new();
+        for (d, name) in names.iter().enumerate() {
+            let values: Vec<f64> = posterior.draws.iter().map(|x| x[d]).collect();
+            table = table.with_numbers(name, finite(&format!("I-draws by {}", posterior.method), name, values)?)?;
         }
+        if let Some(t_draws) = &posterior.t_draws {
+            table = table.with_numbers("t_draw", t_draws.iter().map(|&s| s as f64).collect())?;
+        }
+        table.write(&self.file(&i_draws_file(&posterior.method)))
+    }
+
+    /// Writes summaries of I-posteriors whose draws are written, and with them which methods there are.
+    pub fn write_i_step(&self, posteriors: &[IPosterior]) -> Result<()> {
         self.write_json("i_step.json", &posteriors.to_vec())
     }
 
@@ -497,14 +537,14 @@ mod tests {
     fn a_stage_replaces_its_own_files_and_no_others() {
         let outer = folder("replace");
         let folder = Folder::new(outer.file("results"));
-        let lock = folder.lock().unwrap();
+        let lock = folder.lock("a.toml").unwrap();
         std::fs::write(folder.file("notes.txt"), "mine").unwrap();
         folder.replace(Stage::Infer, record("1", &["a", "b"]), write(&["a", "b"])).unwrap();
         folder.replace(Stage::Infer, record("2", &["b", "c"]), write(&["b", "c"])).unwrap();
         assert_eq!(names(&folder), [LOCK, "b", "c", "notes.txt", LEDGER]);
         let failed = folder.replace(Stage::Infer, record("3", &["d"]), |_| Err(Error::Interrupted));
         assert!(failed.is_err());
-        let unfinished = folder.record(Stage::Infer).unwrap();
+        let unfinished = folder.record(Stage::Infer).unwrap().unwrap();
         assert_eq!(
             (unfinished.fingerprint.as_str(), unfinished.files),
             ("", ["d", "b", "c"].map(String::from).to_vec())
@@ -521,11 +561,14 @@ mod tests {
         assert_eq!(names(&other), ["notes.txt"]);
 
         std::fs::remove_file(folder.file("d")).unwrap();
-        assert_eq!(folder.missing(&folder.record(Stage::Infer).unwrap()), Some("d"));
+        assert_eq!(folder.missing(&folder.record(Stage::Infer).unwrap().unwrap()), Some("d"));
         std::fs::write(outer.file("thesis.csv"), "mine").unwrap();
         folder.replace(Stage::Infer, record("5", &["../thesis.csv"]), |_| Ok(())).unwrap();
         folder.discard_stages().unwrap();
-        assert_eq!((names(&outer), folder.records()), (vec!["results".into(), "thesis.csv".into()], Vec::new()));
+        assert_eq!(
+            (names(&outer), folder.records().unwrap()),
+            (vec!["results".into(), "thesis.csv".into()], Vec::new())
+        );
         drop(lock);
         std::fs::remove_dir_all(outer.path()).unwrap();
     }
@@ -533,19 +576,66 @@ mod tests {
     #[test]
     fn one_process_writes_into_a_folder_and_only_into_its_own() {
         let folder = folder("lock");
-        let lock = folder.lock().unwrap();
-        let second = folder.lock().unwrap_err().to_string();
+        let lock = || folder.lock("a.toml");
+        let held = lock().unwrap();
+        let second = lock().unwrap_err().to_string();
         assert!(second.contains("another twostep is working in this folder; wait"), "{second}");
-        drop(lock);
-        folder.lock().unwrap();
+        drop(held);
+        lock().unwrap();
+        let other = folder.lock("b.toml").unwrap_err().to_string();
+        assert!(other.contains("holds results of a.toml, which those of b.toml would replace; give --out"), "{other}");
         std::fs::remove_file(folder.file(LEDGER)).unwrap();
-        folder.lock().unwrap();
+        lock().unwrap();
         std::fs::remove_file(folder.file(LEDGER)).unwrap();
         std::fs::write(folder.file("thesis.csv"), "").unwrap();
-        let refused = folder.lock().unwrap_err().to_string();
+        let refused = lock().unwrap_err().to_string();
         assert!(refused.contains("not results of twostep (thesis.csv); give --out a new or empty folder"), "{refused}");
-        let file = Folder::new(folder.file("thesis.csv")).lock().unwrap_err().to_string();
+        let file = Folder::new(folder.file("thesis.csv")).lock("a.toml").unwrap_err().to_string();
         assert!(file.contains("results need a folder, and this is a file"), "{file}");
+        std::fs::remove_dir_all(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_stage_that_is_extended_stays_finished() {
+        let folder = folder("extend");
+        let lock = folder.lock("a.toml").unwrap();
+        folder.replace(Stage::Infer, record("1", &["a", "b"]), write(&["a", "b"])).unwrap();
+        let before = folder.record(Stage::Infer).unwrap();
+        assert!(folder.extend(Stage::Infer, record("1", &["a", "c"]), |_| Err(Error::Interrupted)).is_err());
+        assert_eq!(folder.record(Stage::Infer).unwrap(), before);
+        folder.extend(Stage::Infer, record("1", &["a", "c"]), write(&["c"])).unwrap();
+        assert_eq!(names(&folder), [LOCK, "a", "c", LEDGER]);
+        drop(lock);
+        std::fs::remove_dir_all(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_ledger_that_cannot_be_read_is_not_replaced() {
+        let folder = folder("ledger");
+        drop(folder.lock("a.toml").unwrap());
+        // Fields of other versions, missing and added.
+        let text = r#"{ "stages": { "train": { "fingerprint": "1", "colour": "red" } }, "colour": "red" }"#;
+        std::fs::write(folder.file(LEDGER), text).unwrap();
+        drop(folder.lock("a.toml").unwrap());
+        assert_eq!(folder.record(Stage::Train).unwrap(), Some(record("1", &[])));
+        std::fs::write(folder.file(LEDGER), "{").unwrap();
+        for refused in [folder.lock("a.toml").map(drop), folder.own(), folder.note_settings(vec!["a".into()])] {
+            let message = refused.unwrap_err().to_string();
+            assert!(message.contains("stages.json: cannot be read") && message.contains("delete it"), "{message}");
+        }
+        assert_eq!(std::fs::read_to_string(folder.file(LEDGER)).unwrap(), "{");
+        std::fs::remove_dir_all(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn runs_that_failed_are_left_out_and_the_others_keep_their_rows() {
+        let folder = folder("training");
+        let outputs = vec![("y".to_owned(), vec![3.0, 5.0])];
+        let inputs = Matrix::from_rows(2, 1, vec![0.1, 0.3]);
+        let set = TrainingSet { input_names: vec!["a".into()], inputs, outputs, sigma_s: None };
+        let failed = FailedRun { run: 2, inputs: vec![0.2], reason: "no".into() };
+        folder.write_training(&set, &[failed]).unwrap();
+        assert_eq!(folder.read_training(&["a".into()], &["y".into()]).unwrap(), (set, vec![0, 2]));
         std::fs::remove_dir_all(folder.path()).unwrap();
     }
 

@@ -41,8 +41,8 @@ impl Stage {
 impl Study {
     /// SHA-256, in hexadecimal digits, of everything that the results of a stage depend on, files by their content.
     ///
-    /// Simulate: simulator, ranges and scales of the inputs, constants, names of the outputs, design, seed. Train: that,
-    /// and the outputs' scales and surrogates and the T-step. Infer: that, and priors, noise, measurements, derived
+    /// Simulate: simulator, ranges and scales of the inputs, constants, names of the outputs (and their scales, where the
+    /// simulator has noise), design, seed. Train: that, and the outputs' scales and surrogates and the T-step. Infer: that, and priors, noise, measurements, derived
     /// quantities and the I-step, but for its methods, each of which has a result of its own, and which of them leads. The
     /// study's name, units and notes are in none of them.
     pub fn fingerprint(&self, stage: Stage) -> String {
@@ -80,6 +80,11 @@ impl Study {
                 part("[constants]".into(), &self.constants);
                 let names: Vec<&String> = self.outputs.iter().map(|output| &output.name).collect();
                 part("names of the outputs".into(), &names);
+                // Noise is added on the scale that the surrogate models.
+                if self.simulator.sigma_s > 0.0 {
+                    let scales: Vec<bool> = self.outputs.iter().map(|output| output.log).collect();
+                    part("scales of the outputs".into(), &scales);
+                }
                 match &self.design.points {
                     Some(path) => part("design.points".into(), &content(path)),
                     None => part("[design]".into(), &(self.design.method, self.design.runs)),

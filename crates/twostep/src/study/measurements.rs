@@ -1,7 +1,5 @@
 //! A CSV file of measurements to the values, conditions and standard deviations of each output.
 
-use std::path::Path;
-
 use super::{MeasurementSource, Output, Study};
 use crate::error::{Error, Result};
 use crate::infer::Measured;
@@ -12,7 +10,7 @@ use crate::table::{Table, nearest};
 /// A bound written in decimals may come back on its wrong side: values outside by this share of the range count as in.
 const ROUNDING: f64 = 1e-9;
 
-/// The measurements of each output of the study, in their order, from `path` or else from the study's own file.
+/// The measurements of each output of the study, in their order, from the study's file.
 ///
 /// Columns: every condition; and either one per output, by its name, whose cells may be empty where it was not measured,
 /// or `output` with names and `value`. Where sd = "column": `sd`, or `sd[NAME]` for one output. Others are not read, see
@@ -22,17 +20,13 @@ const ROUNDING: f64 = 1e-9;
 /// No file; a missing column, or one that is spelt nearly like an output without a column; a cell that is no number; a
 /// condition outside the range where the surrogate is trained; a value that the noise family cannot produce, or whose
 /// square overflows; an sd that is not positive; no measured value at all. Each with file, line and column.
-pub fn read_measurements(study: &Study, path: Option<&Path>) -> Result<Vec<Measured>> {
-    let path = match (path, &study.measurements) {
-        (Some(path), _) => path,
-        (None, MeasurementSource::File(path)) => path,
-        _ => {
-            return Err(Error::invalid(
-                "measurements",
-                "the study names no file of measurements",
-                "add file = \"measurements.csv\" to [measurements], or use `twostep infer --measurements FILE`",
-            ));
-        }
+pub fn read_measurements(study: &Study) -> Result<Vec<Measured>> {
+    let MeasurementSource::File(path) = &study.measurements else {
+        return Err(Error::invalid(
+            "measurements",
+            "the study names no file of measurements",
+            "add file = \"measurements.csv\" to [measurements], or use `twostep infer --measurements FILE`",
+        ));
     };
     let table = Table::read(path)?;
     let known = conditions(study, &table)?;
@@ -53,24 +47,31 @@ pub fn unused_columns(study: &Study) -> Result<Vec<String>> {
         return Ok(Vec::new());
     };
     let table = Table::read(path)?;
-    let is_used = |name: &str| {
-        let of_output = |output: &Output| {
-            let own_sd = output.noise.sd == Sd::Column && (name == "sd" || name == sd_column(output));
-            own_sd || (output.name == name && !is_long(&table))
-        };
-        study.conditions.iter().any(|condition| condition.name == name)
-            || study.outputs.iter().any(of_output)
-            || (is_long(&table) && ["output", "value"].contains(&name))
-    };
     let (sds, others): (Vec<&str>, Vec<&str>) =
-        table.names().filter(|name| !is_used(name)).partition(|name| *name == "sd" || name.starts_with("sd["));
+        table.names().filter(|name| !is_used(study, &table, name)).partition(|name| is_sd(name));
     let warning = |names: Vec<&str>, why: &str| {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        let is_not = if names.len() == 1 { "column" } else { "columns" };
-        (!names.is_empty()).then(|| format!("{}: {is_not} {} not used: {why}", path.display(), names.join(", ")))
+        let noun = if names.len() == 1 { "column" } else { "columns" };
+        (!names.is_empty()).then(|| format!("{}: {noun} {} not used: {why}", path.display(), names.join(", ")))
     };
     let sds = warning(sds, "the study gives the sd itself; sd = \"column\" in its noise would take it from here");
     Ok(warning(others, "neither an output nor a condition of the study").into_iter().chain(sds).collect())
+}
+
+/// Whether a column is read.
+fn is_used(study: &Study, table: &Table, name: &str) -> bool {
+    let of_output = |output: &Output| {
+        let own_sd = output.noise.sd == Sd::Column && (name == "sd" || name == sd_column(output));
+        own_sd || (output.name == name && !is_long(table))
+    };
+    study.conditions.iter().any(|condition| condition.name == name)
+        || study.outputs.iter().any(of_output)
+        || (is_long(table) && ["output", "value"].contains(&name))
+}
+
+/// Whether a column holds sds, by its name.
+fn is_sd(name: &str) -> bool {
+    name == "sd" || name.starts_with("sd[")
 }
 
 /// Whether values stand in one column, with their output's name in another.
@@ -106,12 +107,9 @@ fn wide(study: &Study, table: &Table, known: &Matrix) -> Result<Vec<Measured>> {
     if !study.outputs.iter().any(|output| table.has(&output.name)) {
         table.numbers(&study.outputs[0].name)?;
     }
-    let is_known = |name: &&str| {
-        study.outputs.iter().any(|output| output.name == *name) || study.conditions.iter().any(|c| c.name == *name)
-    };
     let absent: Vec<&str> =
         study.outputs.iter().map(|output| output.name.as_str()).filter(|name| !table.has(name)).collect();
-    for name in table.names().filter(|name| !is_known(name)) {
+    for name in table.names().filter(|name| !is_used(study, table, name) && !is_sd(name)) {
         if let Some(meant) = nearest(name, &absent) {
             let found = format!("column `{name}` is no output, but `{meant}` is one and has no column");
             let repair = format!("rename the column to `{meant}`, or remove it if it is something else");

@@ -162,14 +162,24 @@ impl Study {
         Prior::new(names, self.unknowns.iter().map(|unknown| unknown.prior.clone()).collect())
     }
 
+    /// Name of each output's unknown sd, where it has one.
+    pub fn sigma_names(&self) -> Vec<Option<String>> {
+        let outputs: Vec<String> = self.outputs.iter().map(|output| output.name.clone()).collect();
+        let noise: Vec<NoiseSpec> = self.outputs.iter().map(|output| output.noise.clone()).collect();
+        sigma_names(&outputs, &noise)
+    }
+
+    /// Name of the file it was read from, without its folder.
+    pub fn file_name(&self) -> String {
+        Path::new(&self.file).file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// Derived quantities as formulas of the unknowns, then of the unknown sds.
     ///
     /// # Errors
     /// A formula that cannot be read, which a loaded study never has.
     pub fn derived_quantities(&self) -> Result<Vec<Derived>> {
-        let outputs: Vec<String> = self.outputs.iter().map(|output| output.name.clone()).collect();
-        let noise: Vec<NoiseSpec> = self.outputs.iter().map(|output| output.noise.clone()).collect();
-        let sigmas = sigma_names(&outputs, &noise);
+        let sigmas = self.sigma_names();
         let unknowns = self.unknowns.iter().map(|unknown| unknown.name.as_str());
         let variables: Vec<&str> = unknowns.chain(sigmas.iter().flatten().map(String::as_str)).collect();
         let derived = |(name, formula): &(String, String)| {

@@ -9,6 +9,7 @@ use crate::likelihood::{Family, NoiseSpec, Sd};
 use crate::prior::Marginal;
 use crate::simulate::{DesignSpec, Simulator, spelling_repair};
 use crate::surrogate::{Formula, Normalisation, SigmaA, SurrogateKind, SurrogateSpec};
+use crate::table::counted;
 
 /// More terms than this are a slip of the pen: the matrix of the exact T-step would not fit into memory.
 const MAX_TERMS: f64 = 10_000.0;
@@ -126,7 +127,7 @@ impl<'d> Parts<'_, 'd> {
         let coefficients = section.read("coefficients", parsed("normal(0, 5)"), |field| field.prior().map(Some));
         let field = section.require("degree", "write degree = 3, the total degree of the polynomial")?;
         let dim = self.names.unknowns.len() + self.names.conditions.len();
-        let inputs = if dim == 1 { "1 input".to_owned() } else { format!("{dim} inputs") };
+        let inputs = counted(dim, "input");
         let most = format!("in {inputs} a higher degree has more than {MAX_TERMS} terms");
         let degree = field.whole(0, highest_degree(dim, MAX_TERMS), Some(most))?;
         let (terms, runs) = (n_terms(dim, degree), self.design.runs);

@@ -529,6 +529,12 @@ fn fingerprints_change_where_they_should() {
             assert_eq!(changed[stage] != base[stage], stage >= first, "`{to}` at stage {stage}");
         }
     }
+    // Noise of the simulator is added on the outputs' scale.
+    let mut noisy = one(BASE);
+    noisy.simulator.sigma_s = 0.1;
+    let before = prints(&noisy);
+    noisy.outputs[0].log = !noisy.outputs[0].log;
+    assert_ne!(prints(&noisy)[0], before[0]);
 }
 
 /// A folder with a file, of one test alone.
@@ -569,7 +575,9 @@ fn files_are_found_beside_the_study_and_count_by_content() {
 /// The measurements of a study in a CSV text.
 fn measured(test: &str, study: &str, csv: &str) -> Result<Vec<Measured>, String> {
     let folder = folder_with(test, "y.csv", csv);
-    let measured = read_measurements(&one(study), Some(&folder.join("y.csv")));
+    let mut study = one(study);
+    study.measurements = MeasurementSource::File(folder.join("y.csv"));
+    let measured = read_measurements(&study);
     fs::remove_dir_all(&folder).unwrap();
     measured
         .map_err(|error| error.to_string().replace(&format!("{}{}", folder.display(), std::path::MAIN_SEPARATOR), ""))
@@ -591,6 +599,16 @@ fn measurements_are_read_in_both_layouts() {
 
     let column = edit(FORMULA, "noise = { sd = 0.1 }", "noise = { sd = \"column\" }");
     assert_eq!(measured("sd", &column, "y,sd\n1,0.5\n").unwrap()[0].sd, Some(vec![0.5]));
+    // Not a misspelling of the output `s`, which has no column.
+    let short = [Output { name: "s".into(), ..one(&column).outputs[0].clone() }];
+    let folder = folder_with("short", "y.csv", "y,sd,sd[y]\n1,9,0.25\n");
+    let mut study = one(&column);
+    study.outputs.extend(short);
+    study.measurements = MeasurementSource::File(folder.join("y.csv"));
+    assert_eq!(read_measurements(&study).unwrap()[0].sd, Some(vec![0.25]));
+    study.outputs[0].noise.sd = Sd::Fixed(0.1);
+    assert_eq!(read_measurements(&study).unwrap()[0].y, [1.0]);
+    fs::remove_dir_all(folder).unwrap();
     assert_eq!(measured("own", &column, "y,sd[y],sd\n1,0.25,9\n").unwrap()[0].sd, Some(vec![0.25]));
 }
 
@@ -654,7 +672,7 @@ fn wrong_measurements_are_refused_with_their_line() {
     assert!(
         measured("column", &column, "y,sd\n1,0\n").unwrap_err().contains("line 2, column `sd`: a standard deviation")
     );
-    let none = read_measurements(&one(FORMULA), None).unwrap_err().to_string();
+    let none = read_measurements(&one(FORMULA)).unwrap_err().to_string();
     assert!(none.starts_with("measurements: the study names no file"), "{none}");
 }
 
