@@ -8,7 +8,7 @@ use crate::session::{self, describe};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use twostep::Error;
-use twostep::infer::{Measured, choose_engine};
+use twostep::infer::{Engine, Measured, choose_engine};
 use twostep::likelihood::Family;
 use twostep::study::{self, MeasurementSource, Output, Setting, Study, read_measurements};
 use twostep::table::{Table, counted};
@@ -118,7 +118,7 @@ impl Plan {
             warnings,
             methods: study.infer.methods.iter().map(|method| method.name()).collect(),
             answer: study.infer.answer.name(),
-            engine: choose_engine(study.infer.engine, study.unknowns.len()).name(),
+            engine: engine(study),
         })
     }
 
@@ -189,6 +189,20 @@ fn measurements(study: &Study) -> Result<(Measurements, Vec<String>), Error> {
         }
         MeasurementSource::None => (Measurements::None, Vec::new()),
     })
+}
+
+/// The engine of the I-step. Measurements that do not reduce to sums of squares may make sampling cheaper than the grid; by how
+/// much is known with the T-draws only.
+fn engine(study: &Study) -> &'static str {
+    let reduces = |output: &Output| match output.noise.family {
+        Family::Normal => !output.log,
+        Family::LogNormal { .. } => output.log,
+        Family::StudentT { .. } => false,
+    };
+    match choose_engine(study.infer.engine, study.unknowns.len()) {
+        Engine::Grid if study.infer.engine == Engine::Auto && !study.outputs.iter().all(reduces) => "grid or smc",
+        engine => engine.name(),
+    }
 }
 
 /// A warning about zeros that have no logarithm, where the study does not refuse them.

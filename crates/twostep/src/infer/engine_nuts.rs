@@ -23,23 +23,12 @@ const CHECKED_FITS: usize = 16;
 pub(super) fn infer(
     prepared: &Prepared,
     spec: &InferSpec,
+    method: Method,
     stream: Stream,
     monitor: &dyn Monitor,
-) -> Result<Vec<IPosterior>> {
-    spec.methods
-        .iter()
-        .enumerate()
-        .map(|(done, &method)| {
-            monitor.progress("infer", done, spec.methods.len());
-            let out = if per_draw(&*method.propagation(spec.point)) {
-                fits(prepared, spec, method, stream.named(method.name()), monitor)?
-            } else {
-                pooled(prepared, spec, method, stream.named(method.name()), monitor)?
-            };
-            monitor.progress("infer", done + 1, spec.methods.len());
-            Ok(out)
-        })
-        .collect()
+) -> Result<IPosterior> {
+    let sample = if per_draw(&*method.propagation(spec.point)) { fits } else { pooled };
+    sample(prepared, spec, method, stream, monitor)
 }
 
 fn overlooked_sentence(prepared: &Prepared, method: &str, found: &chains::Overlooked) -> String {

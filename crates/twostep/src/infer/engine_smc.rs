@@ -20,32 +20,48 @@ const PILOT: usize = 64;
 /// Effective particles below which a component's own posterior is not known.
 const FEW: f64 = 10.0;
 
-pub(super) fn infer(
-    prepared: &Prepared,
-    spec: &InferSpec,
-    stream: Stream,
-    monitor: &dyn Monitor,
-) -> Result<Vec<IPosterior>> {
-    spec.methods
-        .iter()
-        .enumerate()
-        .map(|(done, &method)| {
-            monitor.progress("infer", done, spec.methods.len());
-            let out = one(prepared, spec, method, stream.named(method.name()), monitor)?;
-            monitor.progress("infer", done + 1, spec.methods.len());
-            Ok(out)
-        })
-        .collect()
-}
-
-/// A pooled density `p(omega) pool(log_alpha, l(omega))`.
-struct Pooled<'a> {
-    likelihoods: &'a Likelihoods,
+/// What all runs of a method share.
+struct Sampler<'a> {
+    prepared: &'a Prepared,
     propagation: &'a dyn Propagation,
-    log_alpha: &'a [f64],
+    monitor: &'a dyn Monitor,
 }
 
-fn one(
+impl Sampler<'_> {
+    /// One run on the density that is pooled over these likelihoods.
+    fn run(
+        &self,
+        likelihoods: &Likelihoods,
+        log_alpha: &[f64],
+        particles: usize,
+        stream: Stream,
+    ) -> Result<smc::Population> {
+        let settings = smc::Settings { particles, ..smc::Settings::default() };
+        let mut target = Target::new(likelihoods, &self.prepared.prior, self.propagation, log_alpha);
+        smc::sample(&mut target, &settings, stream, &|| self.monitor.proceed())
+    }
+
+    /// The evidence of every T-draw by a small run, and the gradients that took; minus infinity where the likelihood is zero
+    /// wherever the run looked: a draw that the measurements exclude has no posterior.
+    fn pilot(&self, what: &str, likelihoods: &Likelihoods, stream: Stream) -> Result<(Vec<f64>, usize)> {
+        let (n, finished) = (likelihoods.n_draws(), AtomicUsize::new(0));
+        let pilots: Vec<(f64, usize)> = (0..n)
+            .into_par_iter()
+            .map(|s| {
+                let pilot = self.run(&likelihoods.select(&[s]), &[0.0], PILOT, stream.at(s as u64));
+                self.monitor.progress(what, finished.fetch_add(1, Ordering::Relaxed) + 1, n);
+                match pilot {
+                    Ok(population) => Ok((population.log_evidence, population.gradients)),
+                    Err(Error::Failed { .. }) => Ok((f64::NEG_INFINITY, 0)),
+                    Err(error) => Err(error),
+                }
+            })
+            .collect::<Result<_>>()?;
+        Ok((pilots.iter().map(|p| p.0).collect(), pilots.iter().map(|p| p.1).sum()))
+    }
+}
+
+pub(super) fn infer(
     prepared: &Prepared,
     spec: &InferSpec,
     method: Method,
@@ -56,45 +72,24 @@ fn one(
     let (likelihoods, log_alpha) = prepared.reduced(method, &*propagation);
     let (runs, particles) = (spec.smc.runs, spec.smc.particles(likelihoods.n_draws()));
     let mixed = per_draw(&*propagation);
-    let sample = |pooled: &Pooled<'_>, particles: usize, stream: Stream| -> Result<smc::Population> {
-        let settings = smc::Settings { particles, ..smc::Settings::default() };
-        let mut target = Target::new(pooled.likelihoods, &prepared.prior, pooled.propagation, pooled.log_alpha);
-        smc::sample(&mut target, &settings, stream, &|| monitor.proceed())
-    };
-    let finished = AtomicUsize::new(0);
-    let count = |what: &str, total: usize| monitor.progress(what, finished.fetch_add(1, Ordering::Relaxed) + 1, total);
+    let sampler = Sampler { prepared, propagation: &*propagation, monitor };
     // `sum_s alpha_s p(y | omega, theta_s) / Z_s` is E-Post where Z_s are the evidences; any other positive numbers make a
     // density whose particles can be weighted to E-Post, well if they are near.
-    let mut evaluations = 0;
-    let offsets: Vec<f64> = if mixed {
-        let pilots: Vec<Option<smc::Population>> = (0..log_alpha.len())
-            .into_par_iter()
-            .map(|s| {
-                let own = likelihoods.select(&[s]);
-                let pooled = Pooled { likelihoods: &own, propagation: &*propagation, log_alpha: &[0.0] };
-                let pilot = sample(&pooled, PILOT, stream.named("pilot").at(s as u64));
-                count(&format!("{}, pilot", method.name()), log_alpha.len());
-                match pilot {
-                    // The likelihood is zero wherever it looked: a draw that the measurements exclude has no posterior.
-                    Err(Error::Failed { .. }) => Ok(None),
-                    other => other.map(Some),
-                }
-            })
-            .collect::<Result<_>>()?;
-        evaluations += pilots.iter().flatten().map(|p| p.gradients).sum::<usize>();
-        let offset =
-            |(a, p): (&f64, &Option<smc::Population>)| p.as_ref().map_or(f64::NEG_INFINITY, |p| a - p.log_evidence);
-        log_alpha.iter().zip(&pilots).map(offset).collect()
-    } else {
-        log_alpha.clone()
-    };
-    finished.store(0, Ordering::Relaxed);
-    let pooled = Pooled { likelihoods: &likelihoods, propagation: &*propagation, log_alpha: &offsets };
+    let (mut offsets, mut evaluations) = (log_alpha.clone(), 0);
+    if mixed {
+        let what = format!("{}, pilot", method.name());
+        let (log_evidence, gradients) = sampler.pilot(&what, &likelihoods, stream.named("pilot"))?;
+        for (offset, z) in offsets.iter_mut().zip(&log_evidence) {
+            *offset = if z.is_finite() { *offset - z } else { f64::NEG_INFINITY };
+        }
+        evaluations += gradients;
+    }
+    let finished = AtomicUsize::new(0);
     let populations: Vec<smc::Population> = (0..runs)
         .into_par_iter()
         .map(|run| {
-            let population = sample(&pooled, particles, stream.at(run as u64));
-            count(method.name(), runs);
+            let population = sampler.run(&likelihoods, &offsets, particles, stream.at(run as u64));
+            monitor.progress(method.name(), finished.fetch_add(1, Ordering::Relaxed) + 1, runs);
             population
         })
         .collect::<Result<_>>()?;

@@ -357,15 +357,29 @@ pub fn choose_engine(engine: Engine, n_unknowns: usize) -> Engine {
     }
 }
 
+/// How a sampler infers by one method.
+type SampleMethod = fn(&Prepared, &InferSpec, Method, Stream, &dyn Monitor) -> Result<IPosterior>;
+
 /// Runs every method.
 ///
 /// # Errors
 /// Those of the engine, or an interruption.
 pub fn infer(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dyn Monitor) -> Result<Vec<IPosterior>> {
+    let one_by_one = |sample: SampleMethod| -> Result<Vec<IPosterior>> {
+        let n = spec.methods.len();
+        let numbered = spec.methods.iter().enumerate();
+        let sampled = numbered.map(|(done, &method)| {
+            monitor.progress("infer", done, n);
+            sample(prepared, spec, method, stream.named(method.name()), monitor)
+        });
+        let out = sampled.collect::<Result<_>>()?;
+        monitor.progress("infer", n, n);
+        Ok(out)
+    };
     let mut out = match prepared.engine(spec) {
         Engine::Grid | Engine::Auto => engine_grid::infer(prepared, spec, stream, monitor)?,
-        Engine::Smc => engine_smc::infer(prepared, spec, stream, monitor)?,
-        Engine::Nuts => engine_nuts::infer(prepared, spec, stream, monitor)?,
+        Engine::Smc => one_by_one(engine_smc::infer)?,
+        Engine::Nuts => one_by_one(engine_nuts::infer)?,
     };
     for (posterior, method) in out.iter_mut().zip(&spec.methods) {
         match method {

@@ -305,10 +305,10 @@ pub(super) fn infer(
     };
     let prepared = Prepared::new(problem, spec, true)?;
     // One grid serves both mixtures over the T-draws; they come last, since they take longest.
-    let on_grid = infer::choose_engine(spec.engine, study.unknowns.len()) == Engine::Grid;
-    let together = |a: &Method, b: &Method| on_grid && [a, b].iter().all(|m| matches!(m, Method::ELik | Method::EPost));
+    let on_grid = prepared.engine(spec) == Engine::Grid;
+    let together = |a: &Method, b: &Method| on_grid && a.is_mixture() && b.is_mixture();
     let mut ordered = methods.to_vec();
-    ordered.sort_by_key(|method| matches!(method, Method::ELik | Method::EPost));
+    ordered.sort_by_key(|method| method.is_mixture());
     let mut before = 0;
     for group in ordered.chunk_by(together) {
         let monitor = Counted { monitor, before, total: methods.len() };
