@@ -163,7 +163,7 @@ impl Basis {
         }
     }
 
-    /// `out[i, p] = psi_p(x_i)`; `table` is left at the last point, for [`Self::pull_tabulated`].
+    /// `out[i, p] = psi_p(x_i)`; `table` is left filled for the last point.
     pub fn features(&self, x: &Matrix, out: &mut Matrix, table: &mut Vec<f64>) {
         out.reshape(x.rows(), self.len());
         for i in 0..x.rows() {
