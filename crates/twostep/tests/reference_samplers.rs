@@ -74,14 +74,14 @@ const ONE_MODE: [(&str, &str, &str); 3] = [
 ];
 
 /// NUTS is right or says loudly that it is not.
-fn nuts(name: &str, methods: &[Method]) {
+fn nuts(name: &str) {
     let Some(case) = Case::load(name) else { return };
     let posterior = case.posterior(true, &TrainSpec::default());
     // alpha = 1e-4 for the whole test: seven statistics of every parameter, method and setting.
-    let comparisons = 7 * (case.unknowns.len() + 1) * methods.len() * 2;
+    let comparisons = 7 * (case.unknowns.len() + 1) * Method::ALL.len() * 2;
     let bound = normal_quantile(1.0 - 0.5 * 1e-4 / comparisons as f64);
     for label in [THETA_C, THETA_C_SIGMA_A] {
-        let spec = InferSpec { engine: Engine::Nuts, methods: methods.to_vec(), ..common::settings(label) };
+        let spec = InferSpec { engine: Engine::Nuts, ..common::settings(label) };
         let prepared = case.prepared(&posterior, &spec, true);
         for answer in common::infer(&prepared, &spec, 1) {
             let (z, place) = worst(&case, label, &answer);
@@ -95,24 +95,22 @@ fn nuts(name: &str, methods: &[Method]) {
     }
 }
 
-const POOLED: [Method; 3] = [Method::Point, Method::ELik, Method::ELogLik];
-
 #[test]
 fn nuts_logistic() {
-    nuts("logistic", &POOLED);
+    nuts("logistic");
 }
 
 #[test]
 fn nuts_pce() {
-    nuts("pce", &POOLED);
+    nuts("pce");
 }
 
 #[test]
 fn nuts_pce_clusters() {
-    nuts("pce_clusters", &Method::ALL);
+    nuts("pce_clusters");
 }
 
 #[test]
 fn nuts_sir() {
-    nuts("sir", &POOLED);
+    nuts("sir");
 }
