@@ -55,10 +55,12 @@
 //! ```
 //!
 //! Modules may use only those that stand before them: `error`, `monitor`, `matrix`, `stream`, `special`, `kernels`, `draws`,
-//! `expression`, `prior`, `table`, `mcmc`, `likelihood`, `simulate`, `surrogate`, `train`, `infer`, `study`, `store`, `run`.
+//! `expression`, `prior`, `table`, `mcmc`, `likelihood`, `simulate`, `surrogate`, `train`, `infer`, `calibrate`,
+//! `study`, `store`, `run`.
 
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 pub mod draws;
 pub mod error;
 pub mod expression;

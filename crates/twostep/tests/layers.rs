@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 /// From the ground up.
-const ORDER: [&str; 19] = [
+const ORDER: [&str; 20] = [
     "error",
     "monitor",
     "matrix",
@@ -22,6 +22,7 @@ const ORDER: [&str; 19] = [
     "surrogate",
     "train",
     "infer",
+    "calibrate",
     "study",
     "store",
     "run",
