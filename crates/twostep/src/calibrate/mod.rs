@@ -1,4 +1,9 @@
 //! Two-step simulation-based calibration (the paper's Algorithm 1): whether the intervals of a study hold the truth as often as
 //! they say.
 
+mod spec;
+mod trial;
 pub mod uniformity;
+
+pub use spec::{CalibrateSpec, Truth};
+pub use trial::{Evidence, Ranked, Trial};
