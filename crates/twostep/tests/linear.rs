@@ -53,7 +53,7 @@ impl Linear {
     }
 
     fn train(&self, spec: &TrainSpec, imported: Option<Draws>) -> TPosterior {
-        let tasks = [OutputTask { name: "y", spec: &self.spec, log: false }];
+        let tasks = [OutputTask { name: "y", spec: &self.spec, log: false, affine: None }];
         let scales = [InputScale { lower: -1.0, upper: 1.0, log: false }];
         train::train(&self.set, &tasks, &scales, spec, imported, Stream::root(1), &twostep::monitor::Silent).unwrap()
     }

@@ -110,7 +110,7 @@ fn two_modes_are_found_or_nuts_is_blamed() {
         sigma_a: SigmaA::Prior(common::marginal("exponential(1)")),
         standardise: false,
     };
-    let tasks = [OutputTask { name: "y", spec: &spec, log: false }];
+    let tasks = [OutputTask { name: "y", spec: &spec, log: false, affine: None }];
     let scales = [InputScale { lower: -1.0, upper: 1.0, log: false }];
     for method in [TrainMethod::Auto, TrainMethod::Nuts] {
         let settings = TrainSpec { method, draws: 2000, ..TrainSpec::default() };

@@ -1,9 +1,11 @@
 //! Two-step simulation-based calibration (the paper's Algorithm 1): whether the intervals of a study hold the truth as often as
 //! they say.
 
+mod campaign;
 mod spec;
 mod trial;
 pub mod uniformity;
 
+pub use campaign::{I_TRIALS, Procedure, T_TRIALS, TrialSink, run};
 pub use spec::{CalibrateSpec, Truth};
 pub use trial::{Evidence, Ranked, Trial};

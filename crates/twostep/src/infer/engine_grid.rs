@@ -3,7 +3,8 @@
 use super::integrated::{Integrated, Work};
 use super::propagation::Method;
 use super::summary::{QuantitySummary, derived_from_grid, from_draws, from_grid};
-use super::{Diagnostics, IPosterior, InferSpec, Prepared, agreement, favoured};
+use super::locate::{Located, Place};
+use super::{Diagnostics, Engine, IPosterior, InferSpec, Prepared, agreement, favoured};
 use crate::error::Result;
 use crate::mcmc::quadrature::{self, Grid, Refined, Settings};
 use crate::monitor::{Monitor, Proceed};
@@ -46,6 +47,103 @@ fn infer_group(
     stream: Stream,
     monitor: &dyn Monitor,
 ) -> Result<Vec<IPosterior>> {
+    solve(prepared, spec, group, monitor, |solved| {
+        let grids = &solved.resolved.grids;
+        let offsets: Vec<Vec<f64>> = solved.resolved.offsets();
+        let sigma_grids = solved.components.sigma_grids(grids, &offsets);
+        let answers = solved.answers(group).map(|(m, method)| {
+            let stream = stream.named(method.name()).named("draws");
+            let joint: Vec<(Vec<f64>, usize)> = (0..spec.draws)
+                .into_par_iter()
+                .map_init(Work::default, |work, i| {
+                    let mut rng = stream.at(i as u64).rng();
+                    let mut x = grids[m].draw(&mut rng);
+                    let (s, sigmas) = solved.components.draw(&x, &offsets[m], work, &mut rng);
+                    x.extend(sigmas);
+                    (x, s)
+                })
+                .collect();
+            let (draws, t_draws): (Vec<_>, Vec<_>) = joint.into_iter().unzip();
+            let sigmas: Vec<&Grid> = sigma_grids.iter().map(|of_sigma| &of_sigma[m]).collect();
+            let t_draws = method.is_mixture().then_some(t_draws);
+            let diagnostics = solved.diagnostics(m, method);
+            posterior(prepared, method, &grids[m], &sigmas, diagnostics, solved.resolved.complete, draws, t_draws)
+        });
+        answers.collect()
+    })
+}
+
+/// Where `truth` lies in the posteriors by methods that share one grid; nothing else is computed of them.
+pub(super) fn locate_group(
+    prepared: &Prepared,
+    spec: &InferSpec,
+    group: &[Method],
+    truth: &[Option<f64>],
+    monitor: &dyn Monitor,
+) -> Result<Vec<Located>> {
+    solve(prepared, spec, group, monitor, |solved| {
+        let grids = &solved.resolved.grids;
+        let dim = grids[0].dim();
+        let of_sigmas = truth[dim..].iter().any(Option::is_some);
+        let sigma_grids =
+            if of_sigmas { solved.components.sigma_grids(grids, &solved.resolved.offsets()) } else { Vec::new() };
+        let answers = solved.answers(group).map(|(m, method)| {
+            let place = |(d, truth): (usize, &Option<f64>)| {
+                let (grid, d) = if d < dim { (&grids[m], d) } else { (&sigma_grids[d - dim][m], 0) };
+                truth.map(|truth| {
+                    let marginal = grid.marginal(d);
+                    let [q05, q95] = [0.05, 0.95].map(|p| marginal.quantile(p));
+                    Place { pit: marginal.cdf(truth), rank: None, q05, q95 }
+                })
+            };
+            let places = truth.iter().enumerate().map(place).collect();
+            let mut diagnostics = solved.diagnostics(m, method);
+            diagnostics.quadrature_error = Some(solved.resolved.error);
+            Located { method, engine: Engine::Grid, places, diagnostics }
+        });
+        answers.collect()
+    })
+}
+
+/// A group of methods with their grid.
+struct Solved<'a> {
+    components: &'a Integrated<'a>,
+    resolved: Resolved<'a>,
+    log_alpha: Vec<f64>,
+    /// The methods that the grid was refined for.
+    judged: Vec<Method>,
+}
+
+impl Solved<'_> {
+    /// Those of the methods that were asked for, with their number.
+    fn answers(&self, group: &[Method]) -> impl Iterator<Item = (usize, Method)> {
+        self.judged.iter().copied().enumerate().filter(|(_, method)| group.contains(method))
+    }
+
+    fn diagnostics(&self, m: usize, method: Method) -> Diagnostics {
+        let Resolved { refined, weights, .. } = &self.resolved;
+        let mut diagnostics = Diagnostics { evaluations: refined.evaluations, ..Diagnostics::default() };
+        if method != Method::EPost {
+            let joint: Vec<f64> = self.log_alpha.iter().zip(&refined.log_evidence).map(|(a, z)| a + z).collect();
+            diagnostics.log_evidence = Some(log_sum_exp(&joint));
+        }
+        if method == Method::ELik {
+            let share = agreement(&weights[m], &self.log_alpha);
+            diagnostics.evidence_agreement = Some(share);
+            diagnostics.effective_t_draws = Some(share * self.log_alpha.len() as f64);
+        }
+        diagnostics
+    }
+}
+
+/// Refines one grid for methods that share it, and lets `answer` read from it.
+fn solve<T>(
+    prepared: &Prepared,
+    spec: &InferSpec,
+    group: &[Method],
+    monitor: &dyn Monitor,
+    answer: impl FnOnce(&Solved<'_>) -> T,
+) -> Result<T> {
     let mixed = group[0].is_mixture();
     // Both mixtures are resolved whichever is asked for, so that neither depends on the other's company.
     let judged = if mixed { vec![Method::ELik, Method::EPost] } else { group.to_vec() };
@@ -58,37 +156,8 @@ fn infer_group(
         let weights = propagations.iter().map(|p| p.mix(&alpha, log_evidence));
         weights.map(|w| if mixed { w.expect("E-Lik and E-Post are mixtures") } else { vec![0.0] }).collect()
     };
-    let Resolved { refined, complete, weights, grids } = resolve(&components, &mix, &|| monitor.proceed())?;
-    let offsets: Vec<Vec<f64>> = weights.iter().map(|w| refined.offsets(w)).collect();
-    let sigma_grids = components.sigma_grids(&grids, &offsets);
-    let answers = judged.iter().enumerate().filter(|(_, method)| group.contains(method)).map(|(m, &method)| {
-        let stream = stream.named(method.name()).named("draws");
-        let joint: Vec<(Vec<f64>, usize)> = (0..spec.draws)
-            .into_par_iter()
-            .map_init(Work::default, |work, i| {
-                let mut rng = stream.at(i as u64).rng();
-                let mut x = grids[m].draw(&mut rng);
-                let (s, sigmas) = components.draw(&x, &offsets[m], work, &mut rng);
-                x.extend(sigmas);
-                (x, s)
-            })
-            .collect();
-        let (draws, t_draws): (Vec<_>, Vec<_>) = joint.into_iter().unzip();
-        let sigmas: Vec<&Grid> = sigma_grids.iter().map(|of_sigma| &of_sigma[m]).collect();
-        let mut diagnostics = Diagnostics { evaluations: refined.evaluations, ..Diagnostics::default() };
-        if method != Method::EPost {
-            let joint: Vec<f64> = alpha.iter().zip(&refined.log_evidence).map(|(a, z)| a + z).collect();
-            diagnostics.log_evidence = Some(log_sum_exp(&joint));
-        }
-        if method == Method::ELik {
-            let share = agreement(&weights[m], &alpha);
-            diagnostics.evidence_agreement = Some(share);
-            diagnostics.effective_t_draws = Some(share * alpha.len() as f64);
-        }
-        let t_draws = mixed.then_some(t_draws);
-        posterior(prepared, method, &grids[m], &sigmas, diagnostics, complete, draws, t_draws)
-    });
-    Ok(answers.collect())
+    let resolved = resolve(&components, &mix, &|| monitor.proceed())?;
+    Ok(answer(&Solved { components: &components, resolved, log_alpha: alpha, judged }))
 }
 
 /// The refined cells, with the weights and density of every mixture.
@@ -98,6 +167,15 @@ struct Resolved<'a> {
     complete: bool,
     weights: Vec<Vec<f64>>,
     grids: Vec<Grid>,
+    /// Largest stated error of the grids in sds.
+    error: f64,
+}
+
+impl Resolved<'_> {
+    /// Log weight minus log evidence of each component, for every mixture.
+    fn offsets(&self) -> Vec<Vec<f64>> {
+        self.weights.iter().map(|w| self.refined.offsets(w)).collect()
+    }
 }
 
 /// Refines with stricter and stricter tolerances until the stated error of every mixture is small: where few of many
@@ -118,7 +196,7 @@ fn resolve<'a>(
         let error = grids.iter().flat_map(|g| (0..g.dim()).map(|d| g.error(d, &PROBABILITIES))).fold(0.0, f64::max);
         match stricter.next() {
             Some(settings) if error > AIM && refined.converged => refined = refined.further(settings, proceed)?,
-            _ => return Ok(Resolved { refined, complete, weights, grids }),
+            _ => return Ok(Resolved { refined, complete, weights, grids, error }),
         }
     }
 }

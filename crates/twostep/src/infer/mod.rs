@@ -7,12 +7,14 @@ mod engine_nuts;
 mod engine_smc;
 mod integrated;
 mod likelihoods;
+mod locate;
 pub mod propagation;
 mod spec;
 mod summary;
 mod target;
 
 pub use likelihoods::{Likelihoods, Link, OutputTerm, Workspace};
+pub use locate::{Located, Place, locate, rank};
 pub use spec::{Engine, InferSpec, NutsSpec, SmcSpec};
 pub use summary::QuantitySummary;
 pub use target::Target;

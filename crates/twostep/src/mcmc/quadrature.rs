@@ -876,6 +876,16 @@ impl Marginal {
             .sum()
     }
 
+    /// Probability below `x`.
+    pub fn cdf(&self, x: f64) -> f64 {
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..60 {
+            let middle = 0.5 * (low + high);
+            if self.axis.at(middle).0 < x { low = middle } else { high = middle }
+        }
+        self.cdf_at(0.5 * (low + high)).clamp(0.0, 1.0)
+    }
+
     /// The `probability` quantile.
     pub fn quantile(&self, probability: f64) -> f64 {
         self.axis.at(self.quantile_t(probability)).0

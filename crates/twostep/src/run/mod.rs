@@ -289,7 +289,7 @@ impl Project {
             &["training.csv"],
             workplace,
             |_| self.training(index),
-            || stages::simulate(study, monitor),
+            || stages::simulate(study, &stages::points(study, stages::root(study))?, stages::root(study), monitor),
             |folder, (set, failed)| folder.write_training(set, failed),
         )?;
         let failed = stages::planned_runs(study)?.saturating_sub(set.inputs.rows());
@@ -319,7 +319,7 @@ impl Project {
                 &["t_draws.csv", "t_step.json"],
                 workplace,
                 |_| self.t_posterior(index, &set),
-                || stages::train(study, &set, monitor),
+                || stages::train(study, &set, stages::root(study), monitor),
                 |folder, posterior| folder.write_t_step(&posterior.draws, &reports(posterior)),
             )?;
             result.origins.push((Stage::Train, origin));

@@ -1,5 +1,6 @@
 //! The three stages of one setting, from the study's words to the library's calls.
 
+use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::infer::{self, Derived, Engine, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary};
@@ -18,40 +19,48 @@ use rand_distr::StandardNormal;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-fn root(study: &Study) -> Stream {
+/// The root of the study's random numbers.
+pub(super) fn root(study: &Study) -> Stream {
     Stream::root(study.seed)
 }
 
-/// Design points in natural units: one row per run.
-fn points(study: &Study) -> Result<Matrix> {
+/// Design points in natural units: one row per run. A design that is random draws from `stream`.
+pub(super) fn points(study: &Study, stream: Stream) -> Result<Matrix> {
     let names = study.input_names();
     if let Some(path) = &study.design.points {
         return Table::read(path)?.matrix(&names);
     }
-    let stream = root(study).named("design");
-    let unit = design::unit_points(study.design.method, study.design.runs, names.len(), stream)?;
+    let unit = design::unit_points(study.design.method, study.design.runs, names.len(), stream.named("design"))?;
+    Ok(from_unit(study, &unit))
+}
+
+/// Points of the unit cube in natural units.
+pub(super) fn from_unit(study: &Study, unit: &[Vec<f64>]) -> Matrix {
     let scales = study.input_scales();
-    Ok(Matrix::from_fn(unit.len(), names.len(), |i, d| scales[d].at_fraction(unit[i][d])))
+    Matrix::from_fn(unit.len(), scales.len(), |i, d| scales[d].at_fraction(unit[i][d]))
 }
 
 /// Number of runs that the design asks for.
 pub(super) fn planned_runs(study: &Study) -> Result<usize> {
-    Ok(points(study)?.rows())
+    match &study.design.points {
+        Some(path) => Ok(Table::read(path)?.n_rows()),
+        None => Ok(study.design.runs),
+    }
 }
 
 /// A simulator with the study's names: inputs by name, constants and defaults filled in.
-struct Call<'a> {
+pub(super) struct Call<'a> {
     simulator: Box<dyn Simulator>,
     study: &'a Study,
 }
 
 impl<'a> Call<'a> {
-    fn new(study: &'a Study) -> Result<Self> {
+    pub(super) fn new(study: &'a Study) -> Result<Self> {
         Ok(Self { simulator: simulate::builtin(&study.simulator.builtin)?, study })
     }
 
     /// Values of the study's outputs at inputs in the order of `Study::input_names`.
-    fn run(&self, inputs: &[f64]) -> Result<Vec<f64>> {
+    pub(super) fn run(&self, inputs: &[f64]) -> Result<Vec<f64>> {
         let names = self.study.input_names();
         let x = self
             .simulator
@@ -80,9 +89,13 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Runs the simulator over the design.
-pub(super) fn simulate(study: &Study, monitor: &dyn Monitor) -> Result<(TrainingSet, Vec<FailedRun>)> {
-    let x = points(study)?;
+/// Runs the simulator at the points `x`, with simulation noise from `stream`.
+pub(super) fn simulate(
+    study: &Study,
+    x: &Matrix,
+    stream: Stream,
+    monitor: &dyn Monitor,
+) -> Result<(TrainingSet, Vec<FailedRun>)> {
     let call = Call::new(study)?;
     let finished = AtomicUsize::new(0);
     let outcomes: Vec<std::result::Result<Vec<f64>, String>> = (0..x.rows())
@@ -91,7 +104,7 @@ pub(super) fn simulate(study: &Study, monitor: &dyn Monitor) -> Result<(Training
             if !monitor.proceed() {
                 return Err(Error::Interrupted);
             }
-            let mut rng = root(study).named("simulation noise").at(i as u64).rng();
+            let mut rng = stream.named("simulation noise").at(i as u64).rng();
             let outcome = call.run(x.row(i)).map(|mut y| {
                 for (y, output) in y.iter_mut().zip(&study.outputs) {
                     // Noise on the surrogate's scale: it multiplies an output that is modelled by its logarithm.
@@ -163,7 +176,7 @@ pub(super) fn known_sigma_s(study: &Study, rows: &[usize]) -> Result<Option<Vec<
 }
 
 pub(super) fn tasks(study: &Study) -> Vec<OutputTask<'_>> {
-    study.outputs.iter().map(|o| OutputTask { name: &o.name, spec: &o.surrogate, log: o.log }).collect()
+    study.outputs.iter().map(|o| OutputTask { name: &o.name, spec: &o.surrogate, log: o.log, affine: None }).collect()
 }
 
 /// Warnings about coefficient priors that cannot produce the simulator's outputs.
@@ -199,10 +212,18 @@ pub(super) fn unreachable_outputs(study: &Study, set: &TrainingSet) -> Result<Ve
     Ok(warnings)
 }
 
-pub(super) fn train(study: &Study, set: &TrainingSet, monitor: &dyn Monitor) -> Result<TPosterior> {
+pub(super) fn train(study: &Study, set: &TrainingSet, stream: Stream, monitor: &dyn Monitor) -> Result<TPosterior> {
     let imported = study.train.import.as_deref().map(read_draws).transpose()?;
-    let stream = root(study).named("train");
-    train::train(set, &tasks(study), &study.input_scales(), &study.train, imported, stream, monitor)
+    train::train(set, &tasks(study), &study.input_scales(), &study.train, imported, stream.named("train"), monitor)
+}
+
+/// Conditions of each synthetic measurement.
+pub(super) fn synthetic_conditions(study: &Study, at: &[(String, Vec<f64>)], replicates: usize) -> Matrix {
+    let n_points = at.first().map_or(1, |(_, values)| values.len());
+    Matrix::from_fn(n_points * replicates, study.conditions.len(), |row, d| {
+        let name = &study.conditions[d].name;
+        at.iter().find(|(n, _)| n == name).map_or(f64::NAN, |(_, values)| values[row / replicates])
+    })
 }
 
 /// The measurements: from a file, or drawn from the simulator at the truth.
@@ -211,12 +232,8 @@ pub(super) fn measured(study: &Study) -> Result<Vec<Measured>> {
         return read_measurements(study);
     };
     let call = Call::new(study)?;
-    let n_points = at.first().map_or(1, |(_, values)| values.len());
-    let n = n_points * replicates;
-    let known = Matrix::from_fn(n, study.conditions.len(), |row, d| {
-        let name = &study.conditions[d].name;
-        at.iter().find(|(n, _)| n == name).map_or(f64::NAN, |(_, values)| values[row / replicates])
-    });
+    let known = synthetic_conditions(study, at, *replicates);
+    let n = known.rows();
     let mut columns: Vec<Vec<f64>> = vec![Vec::with_capacity(n); study.outputs.len()];
     let stream = root(study).named("measurements");
     for row in 0..n {
@@ -279,6 +296,29 @@ impl Monitor for Counted<'_> {
     }
 }
 
+/// Clusters in place of the T-draws, where the study asks for them.
+pub(super) fn clustered(study: &Study, posterior: &TPosterior, stream: Stream) -> Option<Draws> {
+    let spec = &study.infer;
+    spec.clusters.filter(|n| *n < posterior.draws.n_draws()).map(|n| {
+        let stream = stream.named("clusters");
+        cluster::cluster(posterior, &study.input_scales(), n, spec.representative, spec.sigma_a, stream)
+    })
+}
+
+/// The I-step with these T-draws, made ready.
+pub(super) fn prepare(
+    study: &Study,
+    posterior: &TPosterior,
+    draws: &Draws,
+    measured: &[Measured],
+    derived: Vec<Derived>,
+) -> Result<Prepared> {
+    let unknowns = study.prior()?;
+    let noise = study.outputs.iter().map(|o| o.noise.clone()).collect();
+    let problem = Problem { outputs: &posterior.outputs, draws, unknowns, noise, measured, derived };
+    Prepared::new(problem, &study.infer, true)
+}
+
 /// The I-posteriors by `methods`; each is given to `keep` when it is finished.
 pub(super) fn infer(
     study: &Study,
@@ -290,20 +330,10 @@ pub(super) fn infer(
 ) -> Result<()> {
     let spec = &study.infer;
     let stream = root(study).named("infer");
-    let clustered = spec.clusters.filter(|n| *n < posterior.draws.n_draws()).map(|n| {
-        let stream = stream.named("clusters");
-        cluster::cluster(posterior, &study.input_scales(), n, spec.representative, spec.sigma_a, stream)
-    });
+    let clustered = clustered(study, posterior, stream);
     let derived = study.derived_quantities()?;
-    let problem = Problem {
-        outputs: &posterior.outputs,
-        draws: clustered.as_ref().unwrap_or(&posterior.draws),
-        unknowns: study.prior()?,
-        noise: study.outputs.iter().map(|o| o.noise.clone()).collect(),
-        measured,
-        derived: derived.clone(),
-    };
-    let prepared = Prepared::new(problem, spec, true)?;
+    let prepared =
+        prepare(study, posterior, clustered.as_ref().unwrap_or(&posterior.draws), measured, derived.clone())?;
     // One grid serves both mixtures over the T-draws; they come last, since they take longest.
     let on_grid = prepared.engine(spec) == Engine::Grid;
     let together = |a: &Method, b: &Method| on_grid && a.is_mixture() && b.is_mixture();

@@ -153,6 +153,53 @@ pub fn unit_points(method: Method, n: usize, dim: usize, stream: Stream) -> Resu
     }
 }
 
+/// How points that are always the same are moved so that they are others for every stream.
+pub fn how_varied(method: Option<Method>) -> Option<&'static str> {
+    match method {
+        Some(Method::HaltonEnds) => Some("Halton points are shifted at random, modulo 1, between ends that stay"),
+        Some(Method::Halton) => Some("Halton points are shifted at random, modulo 1"),
+        Some(Method::Sobol) => Some("Sobol' points are scrambled at random"),
+        Some(Method::Grid) | None => Some("points are moved at random by up to half their distance"),
+        Some(Method::SobolScrambled | Method::LatinHypercube | Method::Random) => None,
+    }
+}
+
+/// [`unit_points`] that differ from stream to stream for every method: see [`how_varied`].
+///
+/// # Errors
+/// As for [`unit_points`].
+pub fn varied_points(method: Method, n: usize, dim: usize, stream: Stream) -> Result<Vec<Vec<f64>>> {
+    let method = if method == Method::Sobol { Method::SobolScrambled } else { method };
+    let mut points = unit_points(method, n, dim, stream)?;
+    match method {
+        Method::HaltonEnds => shift(points.get_mut(2..).unwrap_or_default(), dim, stream),
+        Method::Halton => shift(&mut points, dim, stream),
+        Method::Grid => jitter(&mut points, stream),
+        Method::Sobol | Method::SobolScrambled | Method::LatinHypercube | Method::Random => {}
+    }
+    Ok(points)
+}
+
+/// Moves all points by one uniform vector, modulo 1.
+fn shift(points: &mut [Vec<f64>], dim: usize, stream: Stream) {
+    let mut rng = stream.rng();
+    let by: Vec<f64> = (0..dim).map(|_| rng.random()).collect();
+    for point in points {
+        point.iter_mut().zip(&by).for_each(|(u, by)| *u = (*u + by).fract());
+    }
+}
+
+/// Moves every coordinate by up to half of what separates as many points on a grid, reflected at 0 and 1.
+pub fn jitter(points: &mut [Vec<f64>], stream: Stream) {
+    let mut rng = stream.rng();
+    let dim = points.first().map_or(1, Vec::len).max(1);
+    let half = 0.5 / (points.len() as f64).powf(1.0 / dim as f64);
+    for u in points.iter_mut().flatten() {
+        let moved = (*u + half * rng.random_range(-1.0..1.0)).abs();
+        *u = if moved > 1.0 { 2.0 - moved } else { moved };
+    }
+}
+
 /// The Halton sequence from index 1.
 fn halton(method: Method, dim: usize) -> Result<impl Iterator<Item = Vec<f64>>> {
     let bases = PRIMES.get(..dim).ok_or_else(|| too_many_inputs(method, dim, PRIMES.len()))?;
@@ -234,6 +281,22 @@ fn too_many_inputs(method: Method, dim: usize, limit: usize) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn varied_points_differ_by_stream_and_stay_inside() {
+        for method in Method::ALL {
+            let of = |seed| varied_points(method, 16, 2, Stream::root(seed)).unwrap();
+            let (a, b) = (of(1), of(2));
+            assert_eq!(a, of(1), "{method}");
+            assert_ne!(a, b, "{method}");
+            assert!(a.iter().chain(&b).flatten().all(|u| (0.0..=1.0).contains(u)), "{method}");
+            let always_varies = unit_points(method, 16, 2, Stream::root(1)).unwrap()
+                != unit_points(method, 16, 2, Stream::root(2)).unwrap();
+            assert_eq!(how_varied(Some(method)).is_none(), always_varies, "{method}");
+        }
+        let ends = varied_points(Method::HaltonEnds, 5, 2, Stream::root(3)).unwrap();
+        assert_eq!(ends[..2], [vec![0.0; 2], vec![1.0; 2]]);
+    }
 
     const SEED: u64 = 20_250_101;
 

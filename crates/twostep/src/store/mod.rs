@@ -1,5 +1,9 @@
 //! What is kept on disk of each setting: training set, T-draws, I-draws, reports, and a ledger of what made which file.
 
+mod journal;
+
+pub use journal::{Heading, Journal};
+
 use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::infer::IPosterior;

@@ -7,6 +7,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::{MeasurementSource, Study};
+use crate::calibrate::{CalibrateSpec, Truth};
 use crate::infer::InferSpec;
 use crate::train::TrainSpec;
 
@@ -56,6 +57,23 @@ impl Study {
             // Writing to a text cannot fail.
             let _ = writeln!(text, "{part}: {value}");
         }
+        digest(&text)
+    }
+
+    /// SHA-256, in hexadecimal digits, of everything that the trials of a calibration depend on besides their numbers.
+    ///
+    /// Measurements count by where and how often they are made, which `layout` describes, not by their values.
+    pub fn calibration_fingerprint(&self, layout: &dyn Debug) -> String {
+        let mut text = format!("{VERSION}\ncalibrate\n{}\n", self.fingerprint(Stage::Train));
+        let is_other = |place: &str| ["measurements", "[derived]"].contains(&place);
+        for (part, value) in self.parts(Stage::Infer).into_iter().filter(|(place, _)| !is_other(place)) {
+            let _ = writeln!(text, "{part}: {value}");
+        }
+        // Every field by name, so that a new one is not forgotten.
+        let CalibrateSpec { t_trials, i_trials: _, truth, noise } = &self.calibrate;
+        // Which runs a T-trial holds out depends on the number of T-trials.
+        let folds = (*truth == Truth::HeldOutRuns).then_some(t_trials);
+        let _ = writeln!(text, "{truth:?} {folds:?} {noise:?} {layout:?}");
         digest(&text)
     }
 

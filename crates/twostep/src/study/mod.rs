@@ -19,6 +19,7 @@ pub use shipped::{Shipped, shipped};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::calibrate::CalibrateSpec;
 use crate::error::Result;
 use crate::expression::Expression;
 use crate::infer::{Derived, InferSpec, sigma_names};
@@ -57,6 +58,8 @@ pub struct Study {
     pub derived: Vec<(String, String)>,
     /// The I-step.
     pub infer: InferSpec,
+    /// Its calibration.
+    pub calibrate: CalibrateSpec,
     /// What the author may want to think about again; all of severity [`Severity::Warning`].
     pub notes: Vec<Problem>,
     file: String,
@@ -265,6 +268,7 @@ fn resolve(document: &Node, file: &str, source: &Arc<str>, folder: &Path, proble
             "measurements",
             "derived",
             "infer",
+            "calibrate",
             "sweep",
         ],
         problems,
@@ -292,6 +296,7 @@ fn resolve(document: &Node, file: &str, source: &Arc<str>, folder: &Path, proble
     let measurements = steps::measurements(&root, folder, &names, &unknowns, &conditions, outputs.as_deref());
     let derived = steps::derived(&root, &names, outputs.as_deref());
     let infer = steps::infer(&root, &names, outputs.as_deref(), &train, &measurements);
+    let calibrate = steps::calibrate(&root, outputs.as_deref());
     if problems.has_errors() {
         return None;
     }
@@ -312,6 +317,7 @@ fn resolve(document: &Node, file: &str, source: &Arc<str>, folder: &Path, proble
         measurements,
         derived,
         infer,
+        calibrate,
         notes,
         file,
         source,

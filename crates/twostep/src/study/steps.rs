@@ -7,6 +7,7 @@ use super::inputs::{Names, RELATIVE};
 use super::outputs::{degrees_of_freedom, n_terms, only_with};
 use super::problem::found_and_repair;
 use super::{Condition, MeasurementSource, Output, Unknown};
+use crate::calibrate::{CalibrateSpec, Truth};
 use crate::expression::Expression;
 use crate::infer::propagation::{Method, PointEstimate};
 use crate::infer::{Engine, InferSpec, NutsSpec, SmcSpec};
@@ -442,6 +443,26 @@ pub(super) fn infer(
     if let Some(outputs) = outputs {
         check_against_outputs(&section, &spec, names, outputs, measurements);
     }
+    spec
+}
+
+pub(super) fn calibrate(root: &Section<'_>, outputs: Option<&[Output]>) -> CalibrateSpec {
+    let mut spec = CalibrateSpec::default();
+    let keys = ["t_trials", "i_trials", "truth", "noise"];
+    let Some(section) = root.get("calibrate").and_then(|field| field.section(&keys)) else {
+        return spec;
+    };
+    spec.t_trials = section.read("t_trials", spec.t_trials, Field::count);
+    spec.i_trials = section.read("i_trials", spec.i_trials, Field::count);
+    let truths = Truth::ALL.map(|truth| (truth.name(), truth));
+    spec.truth = section.read("truth", spec.truth, |field| field.choice(&truths));
+    spec.noise = section.read("noise", spec.noise, |field| {
+        let generators = outputs.unwrap_or_default().iter().map(|output| {
+            let generator = generator(field, &output.noise)?;
+            Some((output.name.clone(), generator))
+        });
+        generators.collect()
+    });
     spec
 }
 

@@ -27,6 +27,11 @@ impl InputScale {
         }
     }
 
+    /// Where in [0, 1] between the bounds the natural input `x` lies: the inverse of [`InputScale::at_fraction`].
+    pub fn fraction(&self, x: f64) -> f64 {
+        0.5 * (self.scaled(x).0 + 1.0)
+    }
+
     /// The natural input at `u` in [0, 1] between the bounds.
     pub fn at_fraction(&self, u: f64) -> f64 {
         if self.log {

@@ -179,6 +179,8 @@ pub struct OutputTask<'a> {
     pub spec: &'a SurrogateSpec,
     /// Whether the surrogate models the logarithm.
     pub log: bool,
+    /// Shift and factor instead of those that standardisation would take from the training set.
+    pub affine: Option<(f64, f64)>,
 }
 
 /// Training rows on the surrogate's scale, duplicates merged where that is exact.
@@ -337,7 +339,14 @@ fn model_scale(set: &TrainingSet, task: &OutputTask<'_>) -> Result<Vec<f64>> {
         .collect()
 }
 
-fn standardisation(set: &TrainingSet, task: &OutputTask<'_>) -> Result<(f64, f64)> {
+/// `eta = shift + factor M~` of an output: mean and sd of the training set where the surrogate is to be standardised.
+///
+/// # Errors
+/// An output that cannot be used.
+pub fn standardisation(set: &TrainingSet, task: &OutputTask<'_>) -> Result<(f64, f64)> {
+    if let Some(affine) = task.affine {
+        return Ok(affine);
+    }
     if !task.spec.standardise {
         return Ok((0.0, 1.0));
     }

@@ -150,7 +150,7 @@ impl Case {
 
     /// The T-posterior of the given draws, or (without them) trained.
     pub fn posterior(&self, imported: bool, spec: &TrainSpec) -> TPosterior {
-        let tasks = [OutputTask { name: "y", spec: &self.spec, log: self.log }];
+        let tasks = [OutputTask { name: "y", spec: &self.spec, log: self.log, affine: None }];
         let draws = imported.then(|| self.t_draws.clone());
         train::train(&self.set, &tasks, &self.scales, spec, draws, Stream::root(1), &twostep::monitor::Silent).unwrap()
     }

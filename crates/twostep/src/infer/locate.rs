@@ -1,0 +1,98 @@
+//! Where true values lie in I-posteriors, at the least cost: what calibration asks thousands of times.
+
+use super::propagation::Method;
+use super::{Diagnostics, Engine, IPosterior, InferSpec, Prepared, engine_grid, infer};
+use crate::error::Result;
+use crate::monitor::Monitor;
+use crate::stream::Stream;
+use rand::RngExt;
+
+/// Most draws that a value is ranked among: with 99 of them ranks fill 100 bins evenly, and more would not be seen by fewer
+/// than thousands of trials.
+const MOST_RANKED: usize = 99;
+
+/// Where a true value lies in its posterior.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Place {
+    /// Posterior probability below the value: exact from a grid, [`rank`]'s from draws.
+    pub pit: f64,
+    /// Number of draws below the value, and how many were ranked.
+    pub rank: Option<(usize, usize)>,
+    /// 5 % quantile of the posterior.
+    pub q05: f64,
+    /// 95 % quantile.
+    pub q95: f64,
+}
+
+/// One method's posterior as seen from the truth.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Located {
+    /// The method.
+    pub method: Method,
+    /// The engine that computed it.
+    pub engine: Engine,
+    /// The place of each value that was given.
+    pub places: Vec<Option<Place>>,
+    /// What the engine knows about itself.
+    pub diagnostics: Diagnostics,
+}
+
+/// Locates `truth`, whose values stand in the order of [`Prepared::prior`] where they are known, in the posterior by every
+/// method of `spec`, in their order.
+///
+/// A method's result does not depend on which others are asked for.
+///
+/// # Errors
+/// Those of the engine, or an interruption.
+pub fn locate(
+    prepared: &Prepared,
+    spec: &InferSpec,
+    truth: &[Option<f64>],
+    stream: Stream,
+    monitor: &dyn Monitor,
+) -> Result<Vec<Located>> {
+    let engine = prepared.engine(spec);
+    if engine == Engine::Grid {
+        let (mixtures, own): (Vec<Method>, Vec<Method>) = spec.methods.iter().partition(|m| m.is_mixture());
+        let groups = std::iter::once(mixtures).chain(own.into_iter().map(|m| vec![m])).filter(|g| !g.is_empty());
+        let mut out = Vec::new();
+        for group in groups {
+            out.extend(engine_grid::locate_group(prepared, spec, &group, truth, monitor)?);
+        }
+        out.sort_by_key(|located| spec.methods.iter().position(|m| *m == located.method));
+        return Ok(out);
+    }
+    let posteriors = infer(prepared, spec, stream, monitor)?;
+    let located = posteriors.into_iter().zip(&spec.methods).map(|(posterior, &method)| {
+        let places = truth.iter().enumerate().map(|(d, truth)| {
+            truth.map(|truth| {
+                let stream = stream.named("rank").named(method.name()).at(d as u64);
+                place(&posterior, d, truth, stream)
+            })
+        });
+        Located { method, engine, places: places.collect(), diagnostics: posterior.diagnostics.clone() }
+    });
+    Ok(located.collect())
+}
+
+fn place(posterior: &IPosterior, d: usize, truth: f64, stream: Stream) -> Place {
+    let summary = &posterior.unknowns[d];
+    let values: Vec<f64> = posterior.draws.iter().map(|x| x[d]).collect();
+    let effective = [summary.ess_bulk, summary.ess_tail].into_iter().flatten().fold(f64::INFINITY, f64::min);
+    let (rank, ranked, pit) = rank(&values, effective, truth, stream);
+    Place { pit, rank: Some((rank, ranked)), q05: summary.q05, q95: summary.q95 }
+}
+
+/// The rank of `truth` among as many evenly spaced `draws` as are worth independent ones, 99 at most: draws below it, draws
+/// ranked, and `(rank + U) / (ranked + 1)` with U uniform, which is uniform on the unit interval where the rank is uniform.
+///
+/// Ranks among all of autocorrelated draws would pile up at both ends.
+pub fn rank(draws: &[f64], effective: f64, truth: f64, stream: Stream) -> (usize, usize, f64) {
+    // `as` sends NaN, for draws that cannot be judged, to zero.
+    let ranked = (effective as usize).min(draws.len()).clamp(1, MOST_RANKED);
+    let mut rng = stream.rng();
+    let offset = rng.random::<f64>();
+    let picked = |k: usize| draws[((k as f64 + offset) * draws.len() as f64 / ranked as f64) as usize % draws.len()];
+    let rank = (0..ranked).filter(|&k| picked(k) < truth).count();
+    (rank, ranked, (rank as f64 + rng.random::<f64>()) / (ranked + 1) as f64)
+}
