@@ -1,6 +1,6 @@
 //! What may stand on the command line.
 
-use crate::commands::{check, infer, methods, new, predict, run, simulate, status, train};
+use crate::commands::{calibrate, check, infer, methods, new, predict, run, simulate, status, train};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -56,6 +56,8 @@ pub(crate) enum Command {
     /// Infer the unknowns from measurements (I-step)
     #[command(after_long_help = methods::SHORT)]
     Infer(infer::Infer),
+    /// Check by simulation whether the intervals of a study may be believed
+    Calibrate(calibrate::Calibrate),
     /// Predict outputs at new conditions, from finished results
     #[command(after_long_help = predict::COLUMNS)]
     Predict(predict::Predict),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use exmex::{BinOp, Calculate, Differentiate, Express, FlatEx, MakeOperators, MatchLiteral, Operator};
 
 use crate::error::{Error, Result};
+use crate::kernels;
 
 const FUNCTIONS: [&str; 9] = ["exp", "log", "ln", "sqrt", "sin", "cos", "tan", "tanh", "abs"];
 // The parser has no rule for the derivative of `abs`, but one that says sinh' = cosh: by these names it finds abs' =
@@ -198,7 +199,7 @@ impl Function {
         }
         match self {
             Self::Negate => each(a, out, |a| -a),
-            Self::Exp => each(a, out, f64::exp),
+            Self::Exp => kernels::exp_each(a, out),
             Self::Log => each(a, out, f64::ln),
             Self::Sqrt => each(a, out, f64::sqrt),
             Self::Sin => each(a, out, f64::sin),

@@ -254,6 +254,31 @@ pub fn instruction_set() -> &'static str {
     std::env::consts::ARCH
 }
 
+/// `out[s] = exp(a[s])`: infinite above 709, where [`exp`] itself stops growing.
+pub(crate) fn exp_each(a: &[f64], out: &mut [f64]) {
+    dispatch(
+        #[inline(always)]
+        || {
+            for (out, &a) in out.iter_mut().zip(a) {
+                let value = exp(a);
+                *out = if a > 709.0 { f64::INFINITY } else { value };
+            }
+        },
+    );
+}
+
+/// `x[s] = ln(x[s])` for positive normal values.
+pub(crate) fn ln_each(x: &mut [f64]) {
+    dispatch(
+        #[inline(always)]
+        || {
+            for x in x.iter_mut() {
+                *x = ln(*x);
+            }
+        },
+    );
+}
+
 /// `out[s] = sum_k q[k] rows[k * S + s]` with `S = out.len()`.
 pub(crate) fn combine_rows(q: &[f64], rows: &[f64], out: &mut [f64]) {
     dispatch(

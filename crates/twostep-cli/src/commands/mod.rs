@@ -1,5 +1,6 @@
 //! One file per command; what `run`, `simulate`, `train` and `infer` share.
 
+pub(crate) mod calibrate;
 pub(crate) mod check;
 pub(crate) mod infer;
 pub(crate) mod methods;
@@ -39,6 +40,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Command::Simulate(command) => command.execute(global),
         Command::Train(command) => command.execute(global),
         Command::Infer(command) => command.execute(global),
+        Command::Calibrate(command) => command.execute(global),
         Command::Predict(command) => command.execute(global),
         Command::Check(command) => command.execute(global),
         Command::Status(command) => command.execute(global),

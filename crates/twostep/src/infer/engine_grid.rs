@@ -1,9 +1,9 @@
 //! I-posteriors by adaptive quadrature: E-Post and E-Lik from one grid over the posteriors of all T-draws.
 
 use super::integrated::{Integrated, Work};
+use super::locate::{Located, Place};
 use super::propagation::Method;
 use super::summary::{QuantitySummary, derived_from_grid, from_draws, from_grid};
-use super::locate::{Located, Place};
 use super::{Diagnostics, Engine, IPosterior, InferSpec, Prepared, agreement, favoured};
 use crate::error::Result;
 use crate::mcmc::quadrature::{self, Grid, Refined, Settings};

@@ -114,6 +114,92 @@ impl Curve {
     }
 }
 
+/// Weights gathered by `log(R + offset)`, for each draw or for all together, so that integrals of functions of R keep four
+/// moments: each weight is shared by four bins as Lagrange's cubic would.
+#[derive(Clone, Debug)]
+struct Histogram {
+    offset: f64,
+    step: f64,
+    n_bins: usize,
+    /// One row of bins for each draw, or a single one.
+    rows: Vec<Vec<f64>>,
+}
+
+impl Histogram {
+    fn new(offset: f64, n_measurements: usize, n_rows: usize) -> Self {
+        // Given R, log sigma has an sd of about sqrt(1 / 2n), so that the density of an sd is as wide as sqrt(2 / n) in log R.
+        let step = (0.4 * (2.0 / n_measurements as f64).sqrt()).min(0.1);
+        let n_bins = (Curve::REACH / step).ceil() as usize + 3;
+        Self { offset, step, n_bins, rows: vec![Vec::new(); n_rows] }
+    }
+
+    /// Adds the weights of all draws at their R.
+    fn add(&mut self, weight: f64, shares: &[f64], residuals: &[f64], places: &mut Vec<f64>) {
+        let (start, inverse, last) = (self.offset.ln(), self.step.recip(), (self.n_bins - 4) as f64);
+        places.clear();
+        places.extend(residuals.iter().map(|r| r + self.offset));
+        kernels::ln_each(places);
+        for (s, (share, place)) in shares.iter().zip(places.iter()).enumerate() {
+            let mass = weight * share;
+            // Far below anything that could be seen in a quantile.
+            if !(mass > 1e-14) {
+                continue;
+            }
+            let at = ((place - start) * inverse).clamp(0.0, last);
+            let (i, t) = (at as usize, at.fract());
+            let row = if self.rows.len() == 1 { 0 } else { s };
+            let bins = &mut self.rows[row];
+            if bins.is_empty() {
+                bins.resize(self.n_bins, 0.0);
+            }
+            // Bin `i` stands for `log(R + offset) = start + (i - 1) step`.
+            bins[i] -= mass * t * (t - 1.0) * (t - 2.0) / 6.0;
+            bins[i + 1] += mass * (t + 1.0) * (t - 1.0) * (t - 2.0) / 2.0;
+            bins[i + 2] -= mass * (t + 1.0) * t * (t - 2.0) / 2.0;
+            bins[i + 3] += mass * (t + 1.0) * t * (t - 1.0) / 6.0;
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (own, other) in self.rows.iter_mut().zip(&other.rows) {
+            if own.is_empty() {
+                own.clone_from(other);
+            } else {
+                own.iter_mut().zip(other).for_each(|(own, other)| *own += other);
+            }
+        }
+    }
+
+    /// The mass of each node of sigma, where `terms(s, k)` gives a and b of `log p(sigma_k | R) = a + b R + constant`.
+    fn spread(&self, n_nodes: usize, terms: impl Fn(usize, usize) -> (f64, f64) + Sync) -> Vec<f64> {
+        let of_rows: Vec<Vec<f64>> = self
+            .rows
+            .par_iter()
+            .enumerate()
+            .filter(|(_, bins)| !bins.is_empty())
+            .map(|(s, bins)| {
+                let (a, b): (Vec<f64>, Vec<f64>) = (0..n_nodes).map(|k| terms(s, k)).unzip();
+                let (mut mass, mut shares) = (vec![0.0; n_nodes], vec![0.0; n_nodes]);
+                for (i, weight) in bins.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
+                    let r = self.offset * ((i as f64 - 1.0) * self.step).exp_m1();
+                    shares.fill(0.0);
+                    kernels::add_affine(0.0, r, &b, &mut shares);
+                    kernels::log_mean_exp_weights(&a, &mut shares);
+                    mass.iter_mut().zip(&shares).for_each(|(mass, share)| *mass += weight * share);
+                }
+                mass
+            })
+            .collect();
+        let mut total = vec![0.0; n_nodes];
+        for mass in of_rows {
+            total.iter_mut().zip(mass).for_each(|(total, mass)| *total += mass);
+        }
+        // The cubic's weights may be negative where there is next to nothing.
+        total.iter_mut().for_each(|mass| *mass = mass.max(0.0));
+        total
+    }
+}
+
 impl SigmaRule {
     fn new(edges: Vec<f64>, prior: &Marginal) -> Self {
         let (x, w) = gauss_legendre(NODES);
@@ -541,6 +627,9 @@ impl<'a> Integrated<'a> {
         // Many components over several unknowns have many small cells; a single narrow peak has few, which need the full rule.
         let embedded = self.len() > 1 && self.axes.len() > 1;
         let weights = Grid::shared_nodes(grids, NEGLIGIBLE, embedded);
+        if self.rules.iter().all(|rule| rule.curve.is_some()) {
+            return self.sigma_grids_by_residuals(&weights, offsets);
+        }
         let sizes: Vec<usize> = self.rules.iter().map(|rule| rule.sigma.len()).collect();
         let blocks: Vec<Vec<Vec<f64>>> = weights
             .par_chunks(32)
@@ -564,6 +653,71 @@ impl<'a> Integrated<'a> {
         (0..self.rules.len())
             .map(|j| (0..grids.len()).map(|m| self.sigma_grid(j, &total[j * grids.len() + m])).collect())
             .collect()
+    }
+
+    /// The same where every sd depends on the rest through one residual sum R: the mixtures' weights are gathered by R first,
+    /// and spread over the sds once.
+    fn sigma_grids_by_residuals(&self, nodes: &[(Vec<f64>, Vec<f64>)], offsets: &[Vec<f64>]) -> Vec<Vec<Grid>> {
+        // A fixed number, so that the order of the sums does not depend on the number of threads.
+        const BLOCKS: usize = 8;
+        let n_mixtures = offsets.len();
+        let new = || -> Vec<Histogram> {
+            let of_rule = |j| (0..n_mixtures).map(move |_| self.histogram(j));
+            (0..self.rules.len()).flat_map(of_rule).collect()
+        };
+        let blocks: Vec<Vec<Histogram>> = nodes
+            .par_chunks(nodes.len().div_ceil(BLOCKS).max(1))
+            .map(|block| {
+                let (mut work, mut places, mut histograms) = (Work::default(), Vec::new(), new());
+                for (x, weights) in block {
+                    self.integrate(x, &mut work);
+                    let Work { workspace, total, row, .. } = &mut work;
+                    for (m, (weight, offset)) in weights.iter().zip(offsets).enumerate() {
+                        row.clear();
+                        row.extend_from_slice(total);
+                        kernels::log_mean_exp_weights(offset, row);
+                        for j in 0..self.rules.len() {
+                            let residuals = self.likelihoods.residuals(self.likelihoods.output_of_sigma(j), workspace);
+                            histograms[j * n_mixtures + m].add(*weight, row, residuals, &mut places);
+                        }
+                    }
+                }
+                histograms
+            })
+            .collect();
+        let mut blocks = blocks.into_iter();
+        let mut total = blocks.next().unwrap_or_else(new);
+        for block in blocks {
+            total.iter_mut().zip(&block).for_each(|(total, block)| total.merge(block));
+        }
+        let grid = |j: usize, m: usize| {
+            let (rule, output) = (&self.rules[j], self.likelihoods.output_of_sigma(j));
+            let mass = total[j * n_mixtures + m].spread(rule.sigma.len(), |s, k| {
+                let (a, b) = self.terms(output, rule, s, k);
+                (a + rule.log_weight[k], b)
+            });
+            self.sigma_grid(j, &mass)
+        };
+        (0..self.rules.len()).map(|j| (0..n_mixtures).map(|m| grid(j, m)).collect()).collect()
+    }
+
+    fn histogram(&self, j: usize) -> Histogram {
+        let n = self.likelihoods.n_measurements(self.likelihoods.output_of_sigma(j));
+        let curve = self.rules[j].curve.as_ref();
+        let (offset, rows) = curve.map_or((1.0, 1), |curve| (curve.offset, curve.rows.rows()));
+        Histogram::new(offset, n, rows)
+    }
+
+    /// `a` and `b` of the log-likelihood `a + b R` of draw `s` at node `k` of an output that has one residual sum.
+    fn terms(&self, output: usize, rule: &SigmaRule, s: usize, k: usize) -> (f64, f64) {
+        match (rule.tables.first(), self.likelihoods.only_class(output)) {
+            (Some((a, b)), _) => (a[(k, s)], b[(k, s)]),
+            (None, Some((class, _, error))) => {
+                let terms = class.terms(rule.sigma[k], 0.0, error);
+                (terms.a, terms.b)
+            }
+            (None, None) => (f64::NEG_INFINITY, 0.0),
+        }
     }
 
     /// Spreads the weight that each mixture has at the unknowns `x` over the nodes of every sd.

@@ -7,7 +7,7 @@
 use crate::error::{Error, Result};
 use crate::kernels;
 use crate::monitor::Proceed;
-use crate::special::{gauss_legendre, log_sum_exp};
+use crate::special::gauss_legendre;
 use crate::stream::Stream;
 use rand::{Rng, RngExt};
 use rayon::prelude::*;
@@ -155,11 +155,29 @@ impl Cell {
 struct Leaf {
     cell: Cell,
     log_integral: Vec<f64>,
+    /// Log densities at the nodes, where there is room to keep them.
+    values: Option<Vec<f64>>,
     /// Roughness along each axis, relative to the cell's mass.
     rough: [f64; MAX_AXES],
     /// Log share of some component that may hide between the nodes, and the axis to look along.
     hidden: (f64, usize),
 }
+
+/// What a cell shows of each component, before anything is known of the evidences.
+struct Shape {
+    /// Log density at the largest node.
+    max: Vec<f64>,
+    /// Integral over the cell relative to that node and to the cell's volume.
+    sums: Vec<f64>,
+    /// Size of the two highest Legendre modes along each axis, relative to the largest node.
+    rough: Vec<Vec<f64>>,
+    /// Log density that a peak between the nodes might reach, where it would not be resolved, and the axis to look along.
+    peaks: Vec<(f64, usize)>,
+    log_volume: f64,
+}
+
+/// Most log densities that are kept so that cells need not be evaluated again: 32 MiB.
+const MAX_KEPT: usize = 1 << 22;
 
 /// The Gauss-Legendre rule of a cell and its Legendre modes.
 struct Rule {
@@ -231,6 +249,8 @@ fn polynomial(modal: &[f64; NODES], x: f64) -> f64 {
 pub struct Refined<'a, C: Components> {
     components: &'a C,
     cells: Vec<Cell>,
+    /// Log densities at the nodes of each cell, where they were kept.
+    values: Vec<Option<Vec<f64>>>,
     /// `log int p_k`.
     pub log_evidence: Vec<f64>,
     /// Whether the tolerance was met within the allowed memory.
@@ -250,7 +270,6 @@ struct Buffers<W> {
     values: Vec<f64>,
     max: Vec<f64>,
     best: Vec<usize>,
-    sums: Vec<f64>,
 }
 
 impl<'a, C: Components> Evaluator<'a, C> {
@@ -265,7 +284,6 @@ impl<'a, C: Components> Evaluator<'a, C> {
             values: vec![0.0; self.n_nodes * k],
             max: vec![0.0; k],
             best: vec![0; k],
-            sums: vec![0.0; k],
         }
     }
 
@@ -293,10 +311,11 @@ impl<'a, C: Components> Evaluator<'a, C> {
         log_volume
     }
 
-    fn leaf(&self, cell: Cell, log_evidence: &[f64], importance: &[f64], buffers: &mut Buffers<C::Work>) -> Leaf {
+    /// A cell with its shape, not judged yet; `keep` keeps its log densities.
+    fn measure(&self, cell: Cell, keep: bool, buffers: &mut Buffers<C::Work>) -> (Leaf, Shape) {
         let log_volume = self.fill(&cell, buffers);
         let (k, dim) = (self.components.len(), self.components.axes().len());
-        let Buffers { values, max, best, sums, .. } = buffers;
+        let Buffers { values, max, best, .. } = buffers;
         max.fill(f64::NEG_INFINITY);
         for node in 0..self.n_nodes {
             for (c, &l) in values[node * k..(node + 1) * k].iter().enumerate() {
@@ -305,7 +324,8 @@ impl<'a, C: Components> Evaluator<'a, C> {
                 }
             }
         }
-        let hidden = self.hidden(values, max, best, log_evidence, importance, log_volume);
+        let peaks = self.peaks(values, max, best);
+        let kept = keep.then(|| values.clone());
         // From here on values are densities relative to the component's largest node.
         kernels::dispatch(
             #[inline(always)]
@@ -317,7 +337,7 @@ impl<'a, C: Components> Evaluator<'a, C> {
                 }
             },
         );
-        sums.fill(0.0);
+        let mut sums = vec![0.0; k];
         for node in 0..self.n_nodes {
             let weight: f64 = (0..dim).map(|d| self.rule.weights[digit(node, d, dim)]).product();
             for (sum, value) in sums.iter_mut().zip(&values[node * k..(node + 1) * k]) {
@@ -325,35 +345,43 @@ impl<'a, C: Components> Evaluator<'a, C> {
             }
         }
         let log_integral: Vec<f64> = sums.iter().zip(max.iter()).map(|(s, m)| m + s.ln() + log_volume).collect();
-        // Weight of a component's density (relative to its largest node) in the error that counts.
-        let shares: Vec<f64> = (0..k)
-            .map(|c| {
-                let log_share = max[c] + log_volume - log_evidence[c];
-                if log_evidence[c].is_finite() && log_share > -40.0 {
-                    importance[c] * log_share.min(40.0).exp()
-                } else {
-                    0.0
-                }
-            })
-            .collect();
-        let mass: f64 = shares.iter().zip(sums.iter()).map(|(w, s)| w * s).sum();
-        let mut rough = [0.0; MAX_AXES];
-        if mass > 0.0 {
-            for (d, rough) in rough.iter_mut().enumerate().take(dim) {
-                *rough = self.roughness(d, values, &shares, sums) / mass;
-            }
-        }
-        Leaf { cell, log_integral, rough, hidden }
+        let rough = (0..dim).map(|d| self.roughness(d, values)).collect();
+        let leaf = Leaf { cell, log_integral, values: kept, rough: [0.0; MAX_AXES], hidden: (f64::NEG_INFINITY, 0) };
+        (leaf, Shape { max: max.clone(), sums, rough, peaks, log_volume })
     }
 
-    /// `sum_k share_k sum_lines w |highest two Legendre modes along axis d|`.
-    fn roughness(&self, d: usize, values: &[f64], shares: &[f64], sums: &mut [f64]) -> f64 {
-        let (k, dim) = (shares.len(), self.components.axes().len());
+    /// Judges a leaf by the share that its components have in what matters.
+    fn judge(&self, leaf: &mut Leaf, shape: &Shape, log_evidence: &[f64], importance: &[f64]) {
+        let Shape { max, sums, rough, peaks, log_volume } = shape;
+        for (c, (peak, axis)) in peaks.iter().enumerate() {
+            let log_share = peak + log_volume - log_evidence[c];
+            if importance[c] >= 1e-9 && log_share > leaf.hidden.0 {
+                leaf.hidden = (log_share, *axis);
+            }
+        }
+        // Weight of a component's density (relative to its largest node) in the error that counts.
+        let share = |c: usize| {
+            let log_share = max[c] + log_volume - log_evidence[c];
+            if log_evidence[c].is_finite() && log_share > -40.0 {
+                importance[c] * log_share.min(40.0).exp()
+            } else {
+                0.0
+            }
+        };
+        let shares: Vec<f64> = (0..max.len()).map(share).collect();
+        let total = |of: &[f64]| shares.iter().zip(of).map(|(w, s)| w * s).sum::<f64>();
+        let mass = total(sums);
+        if mass > 0.0 {
+            leaf.rough.iter_mut().zip(rough).for_each(|(rough, of_axis)| *rough = total(of_axis) / mass);
+        }
+    }
+
+    /// `sum_lines w |highest two Legendre modes along axis d|` of every component.
+    fn roughness(&self, d: usize, values: &[f64]) -> Vec<f64> {
+        let (k, dim) = (self.components.len(), self.components.axes().len());
         let stride = NODES.pow((dim - 1 - d) as u32);
         let [.., third, fourth] = &self.rule.modes;
-        let mut total = 0.0;
-        let mut line = vec![0.0; k];
-        sums.fill(0.0);
+        let (mut line, mut sums) = (vec![0.0; k], vec![0.0; k]);
         for start in (0..self.n_nodes).filter(|&node| digit(node, d, dim) == 0) {
             let weight: f64 = (0..dim).filter(|&e| e != d).map(|e| self.rule.weights[digit(start, e, dim)]).product();
             for modes in [third, fourth] {
@@ -374,26 +402,16 @@ impl<'a, C: Components> Evaluator<'a, C> {
                 );
             }
         }
-        for (share, sum) in shares.iter().zip(sums.iter()) {
-            total += share * sum;
-        }
-        total
+        sums
     }
 
-    /// The largest log share that a peak between the nodes could hold, by a parabola through the best node along each axis.
-    fn hidden(
-        &self,
-        values: &[f64],
-        max: &[f64],
-        best: &[usize],
-        log_evidence: &[f64],
-        importance: &[f64],
-        log_volume: f64,
-    ) -> (f64, usize) {
+    /// For each component the log density that a peak between the nodes could reach, by a parabola through the best node along
+    /// each axis, and the steepest axis; minus infinity where it is resolved.
+    fn peaks(&self, values: &[f64], max: &[f64], best: &[usize]) -> Vec<(f64, usize)> {
         let (k, dim) = (max.len(), self.components.axes().len());
-        let mut worst = (f64::NEG_INFINITY, 0);
-        for c in 0..k {
-            if !max[c].is_finite() || importance[c] < 1e-9 {
+        let mut out = vec![(f64::NEG_INFINITY, 0); k];
+        for (c, peak) in out.iter_mut().enumerate() {
+            if !max[c].is_finite() {
                 continue;
             }
             let (mut gain, mut steepest) = (0.0, (0.0, 0));
@@ -419,12 +437,11 @@ impl<'a, C: Components> Evaluator<'a, C> {
             }
             // A gain below one log unit is resolved: roughness judges it. The parabola sees one axis at a time; where
             // the best value of another axis moves with it (a small sd fits only at the peak), the rise is larger.
-            let log_share = max[c] + ENTANGLED * gain + log_volume - log_evidence[c];
-            if gain > 1.0 && log_share > worst.0 {
-                worst = (log_share, steepest.1);
+            if gain > 1.0 {
+                *peak = (max[c] + ENTANGLED * gain, steepest.1);
             }
         }
-        worst
+        out
     }
 }
 
@@ -482,31 +499,40 @@ fn refine_cells<'a, C: Components>(
     let mut evaluations = 0;
     let mut converged = false;
     for round in 0..64 {
+        let first = unknown && round == 0;
         evaluations += pending.len() * evaluator.n_nodes;
-        let new: Vec<Leaf> = pending
+        let keep = (leaves.len() + pending.len()) * evaluator.n_nodes * k <= MAX_KEPT;
+        let measured: Vec<(Leaf, Option<Shape>)> = pending
             .par_iter()
             .map_init(
                 || evaluator.buffers(),
-                |buffers, cell| proceed().then(|| evaluator.leaf(*cell, &log_evidence, &importance, buffers)),
+                |buffers, cell| {
+                    proceed().then(|| {
+                        let (mut leaf, shape) = evaluator.measure(*cell, keep, buffers);
+                        if !first {
+                            evaluator.judge(&mut leaf, &shape, &log_evidence, &importance);
+                        }
+                        (leaf, first.then_some(shape))
+                    })
+                },
             )
             .collect::<Option<_>>()
             .ok_or(Error::Interrupted)?;
+        let (new, shapes): (Vec<Leaf>, Vec<Option<Shape>>) = measured.into_iter().unzip();
         leaves.extend(new);
-        let per_leaf: Vec<&[f64]> = leaves.iter().map(|leaf| leaf.log_integral.as_slice()).collect();
-        log_evidence = (0..k)
-            .into_par_iter()
-            .map(|c| log_sum_exp(&per_leaf.iter().map(|row| row[c]).collect::<Vec<_>>()))
-            .collect();
+        log_evidence = evidences(&leaves, k);
         importance = components.importance(&log_evidence);
-        let shares: Vec<f64> = leaves
-            .par_iter()
-            .map(|leaf| {
-                (0..k)
-                    .filter(|&c| leaf.log_integral[c] > log_evidence[c] - 40.0)
-                    .map(|c| importance[c] * (leaf.log_integral[c] - log_evidence[c]).exp())
-                    .sum()
-            })
+        leaves.par_iter_mut().zip(&shapes).for_each(|(leaf, shape)| {
+            if let Some(shape) = shape {
+                evaluator.judge(leaf, shape, &log_evidence, &importance);
+            }
+        });
+        let offsets: Vec<f64> = importance
+            .iter()
+            .zip(&log_evidence)
+            .map(|(weight, z)| if z.is_finite() { weight.ln() - z } else { f64::NEG_INFINITY })
             .collect();
+        let shares: Vec<f64> = leaves.par_iter().map(|leaf| kernels::sum_exp(&leaf.log_integral, &offsets)).collect();
         let far = distances(components.axes(), &leaves, &shares);
         let errors: Vec<(f64, usize)> = leaves
             .iter()
@@ -518,11 +544,10 @@ fn refine_cells<'a, C: Components>(
             })
             .collect();
         let total: f64 = errors.iter().map(|e| e.0).sum();
-        let first = unknown && round == 0;
         let full = leaves.len() * k > settings.max_values;
         let log_hidden = HIDDEN_SHARE.ln();
         let seek = |leaf: &Leaf| leaf.hidden.0 > log_hidden;
-        if !first && (full || (total <= settings.tolerance && !leaves.iter().any(seek))) {
+        if full || (total <= settings.tolerance && !leaves.iter().any(seek)) {
             converged = total <= settings.tolerance && !leaves.iter().any(seek);
             break;
         }
@@ -531,9 +556,7 @@ fn refine_cells<'a, C: Components>(
         let mut kept = Vec::with_capacity(leaves.len());
         pending.clear();
         for (leaf, (error, axis)) in leaves.into_iter().zip(errors) {
-            if first {
-                pending.push(leaf.cell);
-            } else if seek(&leaf) {
+            if seek(&leaf) {
                 pending.extend(leaf.cell.halves(leaf.hidden.1));
             } else if error > threshold {
                 pending.extend(leaf.cell.halves(axis));
@@ -550,13 +573,26 @@ fn refine_cells<'a, C: Components>(
             "check the measurements' units and the noise",
         ));
     }
-    Ok(Refined {
-        components,
-        cells: leaves.iter().map(|leaf| leaf.cell).collect(),
-        log_evidence,
-        converged,
-        evaluations,
-    })
+    let (cells, values) = leaves.into_iter().map(|leaf| (leaf.cell, leaf.values)).unzip();
+    Ok(Refined { components, cells, values, log_evidence, converged, evaluations })
+}
+
+/// `log int p_k` of every component.
+fn evidences(leaves: &[Leaf], k: usize) -> Vec<f64> {
+    // So many at a time that a thread's table stays small.
+    const WIDTH: usize = 64;
+    let blocks: Vec<Vec<f64>> = (0..k.div_ceil(WIDTH))
+        .into_par_iter()
+        .map(|block| {
+            let columns = block * WIDTH..((block + 1) * WIDTH).min(k);
+            let table: Vec<f64> =
+                leaves.iter().flat_map(|leaf| leaf.log_integral[columns.clone()].iter().copied()).collect();
+            let mut out = vec![0.0; columns.len()];
+            kernels::add_log_sum_exp_columns(&table, &mut out);
+            out
+        })
+        .collect();
+    blocks.concat()
 }
 
 /// How much a cell's mass moves the second moments: `max(1, z^2)` with `z` its distance from the mean in sds, over the axes.
@@ -606,13 +642,20 @@ impl<C: Components> Refined<'_, C> {
         let values: Vec<Vec<f64>> = self
             .cells
             .par_iter()
+            .zip(&self.values)
             .map_init(
                 || evaluator.buffers(),
-                |buffers, cell| {
-                    evaluator.fill(cell, buffers);
+                |buffers, (cell, kept)| {
+                    let values = match kept {
+                        Some(values) => values,
+                        None => {
+                            evaluator.fill(cell, buffers);
+                            &buffers.values
+                        }
+                    };
                     let mut out = Vec::with_capacity(offsets.len() * evaluator.n_nodes);
                     for offset in &offsets {
-                        for row in buffers.values.chunks_exact(k) {
+                        for row in values.chunks_exact(k) {
                             out.push(kernels::sum_exp(row, offset));
                         }
                     }
@@ -931,12 +974,31 @@ impl Marginal {
             .collect()
     }
 
+    /// Newton's method, with bisection where it would leave the bracket: in a gap between modes there is no slope.
     fn quantile_t(&self, probability: f64) -> f64 {
-        let (mut low, mut high) = (0.0, 1.0);
-        for _ in 0..60 {
-            let middle = 0.5 * (low + high);
-            if self.cdf_at(middle) < probability { low = middle } else { high = middle }
+        let (mut low, mut high, mut t) = (0.0, 1.0, 0.5);
+        for _ in 0..100 {
+            let gap = self.cdf_at(t) - probability;
+            if gap < 0.0 {
+                low = t
+            } else {
+                high = t
+            }
+            let newton = t - gap / self.density_at(t);
+            let next = if low < newton && newton < high { newton } else { 0.5 * (low + high) };
+            let step = (next - t).abs();
+            t = next;
+            if step <= 1e-15 || high - low <= 1e-15 {
+                break;
+            }
         }
-        0.5 * (low + high)
+        t
+    }
+
+    /// Mass per unit of `t`.
+    fn density_at(&self, t: f64) -> f64 {
+        let inside = |p: &&Piece| p.lower <= t && t < p.lower + p.width;
+        let density = |p: &Piece| polynomial(&p.modal, 2.0 * (t - p.lower) / p.width - 1.0) / p.width;
+        self.pieces.iter().filter(inside).map(density).sum()
     }
 }

@@ -1,12 +1,17 @@
 //! Does a study: which stages are stale, what can be reused, what is computed and kept.
 
+mod calibrate;
 mod predict;
 mod stages;
 mod summary;
+mod trials;
 
+pub use calibrate::{Calibration, CalibrationPlan};
 pub use predict::predict;
 pub use summary::summary;
+pub use trials::Runs;
 
+use crate::calibrate::CalibrateSpec;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::infer::{IPosterior, Measured};
@@ -124,6 +129,12 @@ impl Project {
             folder => folder.unwrap_or_default().join(&name).display().to_string(),
         };
         self.folder = self.root.join(folder_name(&format!("{MEASUREMENTS}{name}"), &format!("{MEASUREMENTS}{whole}")));
+        self
+    }
+
+    /// The same study with another calibration.
+    pub fn with_calibration(mut self, change: impl Fn(&mut CalibrateSpec)) -> Self {
+        self.settings.iter_mut().for_each(|setting| change(&mut setting.study.calibrate));
         self
     }
 
@@ -364,6 +375,11 @@ impl Project {
         }
         let value = read(&folder).map_err(Stale::unusable)?;
         Ok((record, value))
+    }
+
+    /// Whether a stage's result is there and can be used.
+    fn is_fresh(&self, index: usize, stage: Stage) -> bool {
+        self.finished(index, &self.plan(index), stage, |_| Ok(())).is_ok()
     }
 
     /// Takes a stage over from wherever in the project it is finished.

@@ -62,6 +62,33 @@ impl Formula {
         };
         expression.eval(argument, out, values);
     }
+
+    /// The same for one draw at all points, whose inputs are the rows of `columns`.
+    fn eval_points(
+        &self,
+        expression: &Expression,
+        columns: &Matrix,
+        c: &Matrix,
+        out: &mut [f64],
+        values: &mut Vec<f64>,
+    ) {
+        let argument = |k: usize| match k.checked_sub(self.n_inputs) {
+            None => Argument::Slice(columns.row(k)),
+            Some(p) => Argument::Scalar(c[(p, 0)]),
+        };
+        expression.eval(argument, out, values);
+    }
+}
+
+/// The inputs in rows, for evaluation at all points at once where there is one draw.
+fn columns<'a>(x: &Matrix, transposed: &'a mut Matrix) -> &'a Matrix {
+    transposed.reshape(x.cols(), x.rows());
+    for d in 0..x.cols() {
+        for i in 0..x.rows() {
+            transposed[(d, i)] = x[(i, d)];
+        }
+    }
+    transposed
 }
 
 /// `eta_bar` times the derivative, or 0 where the derivative is NaN or the draw has no weight.
@@ -91,6 +118,10 @@ impl Surrogate for Formula {
 
     fn predict(&self, x: &Matrix, c: &Matrix, eta: &mut Matrix, scratch: &mut Scratch) {
         eta.reshape(x.rows(), c.cols());
+        if c.cols() == 1 {
+            let columns = columns(x, &mut scratch.matrices[1]);
+            return self.eval_points(&self.value, columns, c, eta.data_mut(), &mut scratch.values);
+        }
         for i in 0..x.rows() {
             self.eval(&self.value, x, i, c, eta.row_mut(i), &mut scratch.values);
         }
@@ -116,6 +147,18 @@ impl Surrogate for Formula {
         c_bar: &mut Matrix,
         scratch: &mut Scratch,
     ) {
+        if c.cols() == 1 {
+            let Scratch { matrices: [derivative, transposed], values } = scratch;
+            let columns = columns(x, transposed);
+            derivative.reshape(1, x.rows());
+            for (p, expression) in self.by_coefficients.iter().enumerate() {
+                self.eval_points(expression, columns, c, derivative.row_mut(0), values);
+                for (eta_bar, slope) in eta_bar.data().iter().zip(derivative.row(0)) {
+                    c_bar[(p, 0)] += contribution(*eta_bar, *slope);
+                }
+            }
+            return;
+        }
         let (derivative, values) = buffers(scratch, c.cols());
         for (p, expression) in self.by_coefficients.iter().enumerate() {
             for i in 0..x.rows() {

@@ -36,6 +36,19 @@ pub struct TrainingSet {
     pub sigma_s: Option<Vec<f64>>,
 }
 
+impl TrainingSet {
+    /// The runs with these numbers.
+    pub fn select(&self, runs: &[usize]) -> Self {
+        let values = |y: &[f64]| runs.iter().map(|&run| y[run]).collect::<Vec<_>>();
+        Self {
+            input_names: self.input_names.clone(),
+            inputs: self.inputs.select_rows(runs),
+            outputs: self.outputs.iter().map(|(name, y)| (name.clone(), values(y))).collect(),
+            sigma_s: self.sigma_s.as_deref().map(values),
+        }
+    }
+}
+
 /// One parameter of a T-posterior.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParameterSummary {

@@ -1,0 +1,236 @@
+//! Calibrates a study: says what that costs, does the trials that are missing, and writes what they show.
+
+use super::trials::{Runs, Trier, forecast};
+use super::{Project, VERSION, Workplace};
+use crate::calibrate::{self, Trial, Truth};
+use crate::error::Result;
+use crate::infer::propagation::Method;
+use crate::kernels::instruction_set;
+use crate::monitor::Monitor;
+use crate::store::{Heading, Journal};
+use crate::study::{Setting, Stage};
+use crate::table::{Table, write_atomically};
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+
+/// Name of the folder of journals: one for everything that was ever tried in this study.
+const TRIALS: &str = "trials";
+
+/// What the calibration of one setting takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CalibrationPlan {
+    /// Values of what is swept; empty without a sweep.
+    pub label: Vec<(String, String)>,
+    /// Where truths and data come from.
+    pub truth: Truth,
+    /// Number of T-trials.
+    pub t_trials: usize,
+    /// I-trials of all T-trials together.
+    pub i_trials: usize,
+    /// I-trials that are kept from before, by all methods.
+    pub kept: usize,
+    /// Simulator runs that are still to be made, and those that exist and are held out.
+    pub runs: Runs,
+    /// What to know before.
+    pub notes: Vec<String>,
+    /// Hash of everything that a trial depends on besides its numbers.
+    pub fingerprint: String,
+}
+
+/// The calibration of one setting.
+pub struct Calibration {
+    /// How it was done.
+    pub plan: CalibrationPlan,
+    /// Every outcome: by T-trial, I-trial and method.
+    pub trials: Vec<Trial>,
+}
+
+impl Project {
+    /// What the calibration of every setting takes. Settings that differ only in what trials do not depend on, such as the
+    /// truth of synthetic measurements, share their trials, and are counted once: with the first of them.
+    ///
+    /// # Errors
+    /// A study that cannot be calibrated, or a journal that cannot be read.
+    pub fn calibration_plan(&self) -> Result<Vec<CalibrationPlan>> {
+        let mut seen = HashSet::new();
+        (0..self.settings.len())
+            .map(|index| {
+                let mut plan = self.plan_setting(index)?;
+                if !seen.insert(plan.fingerprint.clone()) {
+                    plan.runs.simulated = 0;
+                }
+                Ok(plan)
+            })
+            .collect()
+    }
+
+    fn plan_setting(&self, index: usize) -> Result<CalibrationPlan> {
+        let Setting { label, study } = &self.settings[index];
+        let forecast = forecast(study)?;
+        let fingerprint = study.calibration_fingerprint(&forecast.layout);
+        let methods: HashSet<&str> = study.infer.methods.iter().map(|method| method.name()).collect();
+        // Held-out runs are not drawn, so that no number of them per T-trial bounds what counts.
+        let bound = (forecast.held_out == 0).then_some(study.calibrate.i_trials).unwrap_or(usize::MAX);
+        let mut done: BTreeMap<(usize, usize), HashSet<String>> = BTreeMap::new();
+        for trial in Journal::read(&self.journal(&fingerprint), &fingerprint)? {
+            let inside = trial.t_trial < forecast.t_trials && trial.i_trial < bound;
+            if inside && methods.contains(trial.method.as_str()) {
+                done.entry((trial.t_trial, trial.i_trial)).or_default().insert(trial.method);
+            }
+        }
+        done.retain(|_, of_trial| of_trial.len() == methods.len());
+        let missing = forecast.i_trials.saturating_sub(done.len());
+        let finished = |t: &usize| done.range((*t, 0)..(t + 1, 0)).count() == study.calibrate.i_trials;
+        let unfinished = (0..forecast.t_trials).filter(|t| !finished(t)).count();
+        let mut runs = Runs {
+            simulated: unfinished * forecast.runs_of_t_trial + missing * forecast.runs_of_i_trial,
+            held_out: forecast.held_out,
+        };
+        if forecast.needs_own_runs && !self.is_fresh(index, Stage::Simulate) {
+            runs.simulated += forecast.own_runs;
+        }
+        Ok(CalibrationPlan {
+            label: label.clone(),
+            truth: study.calibrate.truth,
+            t_trials: forecast.t_trials,
+            i_trials: forecast.i_trials,
+            kept: done.len(),
+            runs,
+            notes: forecast.notes,
+            fingerprint,
+        })
+    }
+
+    /// Does the trials of every setting that are missing; those that are finished are kept whatever happens.
+    ///
+    /// # Errors
+    /// A study that cannot be calibrated, a folder that cannot be used, or an interruption.
+    pub fn calibrate(&self, monitor: &dyn Monitor) -> Result<Vec<Calibration>> {
+        let mut workplace = None;
+        let mut out: Vec<Calibration> = Vec::new();
+        for (index, plan) in self.calibration_plan()?.into_iter().enumerate() {
+            monitor.progress("settings", index, self.settings.len());
+            let twin = out.iter().find(|other| other.plan.fingerprint == plan.fingerprint);
+            let trials =
+                match twin.filter(|twin| (twin.plan.t_trials, twin.plan.i_trials) == (plan.t_trials, plan.i_trials)) {
+                    Some(twin) => twin.trials.clone(),
+                    None => self.try_setting(index, &plan.fingerprint, &mut workplace, monitor)?,
+                };
+            out.push(Calibration { plan, trials });
+        }
+        monitor.progress("settings", self.settings.len(), self.settings.len());
+        self.claim(&mut workplace)?;
+        write_atomically(&self.folder.join("calibration.csv"), &self.trials_table(&out)?)?;
+        Ok(out)
+    }
+
+    fn try_setting(
+        &self,
+        index: usize,
+        fingerprint: &str,
+        workplace: &mut Option<Workplace>,
+        monitor: &dyn Monitor,
+    ) -> Result<Vec<Trial>> {
+        let study = &self.settings[index].study;
+        let methods: &[Method] = &study.infer.methods;
+        let set = match forecast(study)?.needs_own_runs {
+            true => {
+                self.run_setting(index, Stage::Simulate, workplace, monitor)?;
+                Some(self.training(index)?)
+            }
+            false => None,
+        };
+        self.claim(workplace)?;
+        let trier = Trier::new(study, set.as_ref())?;
+        let heading = Heading {
+            fingerprint: fingerprint.into(),
+            version: VERSION.into(),
+            instruction_set: instruction_set().into(),
+        };
+        let (journal, kept) = Journal::open(&self.journal(fingerprint), &heading)?;
+        calibrate::run(&trier, trier.t_trials(), methods, kept, &journal, monitor)
+    }
+
+    fn journal(&self, fingerprint: &str) -> PathBuf {
+        self.root.join(TRIALS).join(format!("{}.jsonl", &fingerprint[..16]))
+    }
+
+    /// `calibration.csv`: one row per setting, T-trial, I-trial, method and unknown. Trials are counted from one.
+    fn trials_table(&self, calibrations: &[Calibration]) -> Result<Vec<u8>> {
+        let mut columns: Vec<(&str, Vec<String>)> = [
+            "t_trial",
+            "i_trial",
+            "method",
+            "unknown",
+            "truth",
+            "pit",
+            "rank",
+            "draws",
+            "q05",
+            "q95",
+            "weight",
+            "engine",
+            "r_hat",
+            "divergences",
+            "quadrature_error",
+            "agreement",
+            "t_r_hat",
+            "t_warned",
+            "sigma_a",
+            "epistemic_sd",
+            "noise_sd",
+            "failed",
+        ]
+        .map(|name| (name, Vec::new()))
+        .to_vec();
+        let mut labels: Vec<(String, Vec<String>)> =
+            self.settings[0].label.iter().map(|(key, _)| (key.clone(), Vec::new())).collect();
+        for (setting, calibration) in self.settings.iter().zip(calibrations) {
+            let unknowns: Vec<&str> = setting.study.unknowns.iter().map(|u| u.name.as_str()).collect();
+            for trial in &calibration.trials {
+                let ranked = trial.ranked.iter().map(|r| {
+                    let numbers = [r.truth, r.pit].map(|x| x.to_string());
+                    let counts = [r.rank, r.draws].map(text);
+                    let [q05, q95] = [r.q05, r.q95].map(|x| x.to_string());
+                    (r.unknown.as_str(), [numbers.to_vec(), counts.to_vec(), vec![q05, q95]].concat())
+                });
+                let failed = unknowns.iter().filter(|_| trial.failed.is_some()).map(|u| (*u, vec![String::new(); 6]));
+                for (unknown, place) in ranked.chain(failed) {
+                    let e = &trial.evidence;
+                    let head = [trial.t_trial + 1, trial.i_trial + 1].map(|n| n.to_string());
+                    let names = [trial.method.clone(), unknown.to_owned()];
+                    let tail = [
+                        trial.weight.to_string(),
+                        e.engine.clone(),
+                        text(e.r_hat),
+                        text(e.divergences),
+                        text(e.quadrature_error),
+                        text(e.agreement),
+                        text(e.t_r_hat),
+                        e.t_warned.to_string(),
+                        text(e.sigma_a),
+                        text(e.epistemic_sd),
+                        text(e.noise_sd),
+                        trial.failed.clone().unwrap_or_default(),
+                    ];
+                    let cells = head.into_iter().chain(names).chain(place).chain(tail);
+                    columns.iter_mut().zip(cells).for_each(|((_, column), cell)| column.push(cell));
+                    let values = setting.label.iter().map(|(_, value)| value);
+                    labels.iter_mut().zip(values).for_each(|((_, column), value)| column.push(value.clone()));
+                }
+            }
+        }
+        let mut table = Table::new();
+        for (name, cells) in labels {
+            table = table.with_texts(name, cells)?;
+        }
+        for (name, cells) in columns {
+            table = table.with_texts(name, cells)?;
+        }
+        table.to_csv()
+    }
+}
+
+fn text<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}

@@ -1,0 +1,609 @@
+//! The trials of a study's calibration: training sets, truths and measurements of their own, through the study's own steps.
+
+use super::stages::{self, Call};
+use crate::calibrate::{Evidence, Procedure, Ranked, Trial, Truth};
+use crate::draws::Draws;
+use crate::error::{Error, Result};
+use crate::infer::propagation::Method;
+use crate::infer::{self, InferSpec, Located, Measured};
+use crate::likelihood::{ErrorSharing, Family, Generator, Sd};
+use crate::matrix::Matrix;
+use crate::monitor::Monitor;
+use crate::simulate::design;
+use crate::stream::Stream;
+use crate::study::{MeasurementSource, Study, read_measurements};
+use crate::surrogate::{Scratch, SigmaA};
+use crate::table::Table;
+use crate::train::{self, OutputTask, TPosterior, TrainingSet, standardisation};
+use rand::RngExt;
+use rand_distr::StandardNormal;
+
+/// Where and how one output is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Layout {
+    /// Conditions of each measurement.
+    pub(super) known: Matrix,
+    /// Standard deviations, where they are a column.
+    sd: Option<Vec<f64>>,
+    /// Noise to measure with, where it is not the inferring one.
+    other: Option<Generator>,
+}
+
+impl Layout {
+    /// Every output's measurements, as the study has them.
+    ///
+    /// # Errors
+    /// A study without measurements, or a file that cannot be used.
+    pub(super) fn of(study: &Study) -> Result<Vec<Self>> {
+        let other = |name: &str| study.calibrate.noise.iter().find(|(n, _)| n == name).map(|(_, g)| *g);
+        match &study.measurements {
+            MeasurementSource::Synthetic { at, replicates, noise, .. } => {
+                let known = stages::synthetic_conditions(study, at, *replicates);
+                let layout = study.outputs.iter().map(|output| {
+                    let generator = noise.iter().find(|(n, _)| *n == output.name).map(|(_, g)| *g);
+                    let differs = |g: &Generator| !is_inferring(g, &output.noise.family, &output.noise.sd);
+                    let other = other(&output.name).or(generator.filter(differs));
+                    Self { known: known.clone(), sd: None, other }
+                });
+                Ok(layout.collect())
+            }
+            MeasurementSource::File(_) => {
+                let measured = read_measurements(study)?.into_iter();
+                Ok(measured.map(|m| Self { known: m.known, sd: m.sd, other: other(&m.output) }).collect())
+            }
+            MeasurementSource::None => Err(Error::invalid(
+                "calibrate",
+                "the study does not say what will be measured",
+                "add [measurements] with file, or [measurements.synthetic] with at and replicates",
+            )),
+        }
+    }
+
+    /// The distinct conditions, and which of them each measurement has.
+    fn points(&self) -> (Vec<usize>, Vec<usize>) {
+        let mut rows: Vec<usize> = Vec::new();
+        let point = |i: usize| match rows.iter().position(|&row| self.known.row(row) == self.known.row(i)) {
+            Some(point) => point,
+            None => {
+                rows.push(i);
+                rows.len() - 1
+            }
+        };
+        let of_row = (0..self.known.rows()).map(point).collect();
+        (rows, of_row)
+    }
+
+    /// Measurements at the point that has most of them.
+    fn replicates(&self) -> usize {
+        let (rows, of_row) = self.points();
+        (0..rows.len()).map(|point| of_row.iter().filter(|&&p| p == point).count()).max().unwrap_or(0)
+    }
+}
+
+/// Whether generated measurements follow the inferring noise: then its sd comes from the prior where it has one.
+///
+/// Measurements that were generated without noise are to be measured with the inferring one.
+fn is_inferring(generator: &Generator, family: &Family, sd: &Sd) -> bool {
+    let same_sd = |s: f64| !matches!(sd, Sd::Fixed(own) if *own != s);
+    match (generator, family) {
+        (Generator::None, _) => true,
+        (Generator::Normal { sd }, Family::Normal) | (Generator::LogNormal { sd }, Family::LogNormal { .. }) => {
+            same_sd(*sd)
+        }
+        (Generator::StudentT { sd, df }, Family::StudentT { df: own }) => df == own && same_sd(*sd),
+        _ => false,
+    }
+}
+
+fn generator(family: &Family, sd: f64) -> Generator {
+    match *family {
+        Family::Normal => Generator::Normal { sd },
+        Family::LogNormal { .. } => Generator::LogNormal { sd },
+        Family::StudentT { df } => Generator::StudentT { sd, df },
+    }
+}
+
+/// Simulator runs that a study's trials need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Runs {
+    /// To be made.
+    pub simulated: usize,
+    /// That exist, and are held out one after the other.
+    pub held_out: usize,
+}
+
+/// Where training sets and measurements come from.
+enum Source<'a> {
+    Simulator {
+        call: Call<'a>,
+        /// Whether the design must be moved, since nothing else would make one T-trial differ from another.
+        moved: bool,
+    },
+    /// Shift and factor of every output.
+    SurrogatePrior(Vec<(f64, f64)>),
+    HeldOut {
+        set: TrainingSet,
+        /// Runs that each T-trial holds out.
+        folds: Vec<Vec<usize>>,
+    },
+}
+
+/// A study that is tried.
+pub(super) struct Trier<'a> {
+    study: &'a Study,
+    layout: Vec<Layout>,
+    source: Source<'a>,
+}
+
+/// The surrogate of a T-trial.
+pub(super) struct Trained {
+    posterior: TPosterior,
+    clusters: Option<Draws>,
+    /// Coefficients and sigma_A that the data of both steps come from.
+    star: Vec<(Matrix, f64)>,
+    /// Posterior mean of sigma_A and epistemic sd of each output, on the scale of eta.
+    errors: Vec<(f64, f64)>,
+}
+
+impl<'a> Trier<'a> {
+    /// `set` holds the study's own runs; only held-out runs, and a surrogate that is standardised by them, need it.
+    ///
+    /// # Errors
+    /// A study that cannot be tried.
+    pub(super) fn new(study: &'a Study, set: Option<&TrainingSet>) -> Result<Self> {
+        if study.train.import.is_some() {
+            return Err(Error::invalid(
+                "calibrate",
+                "the T-posterior is imported, so that it cannot be trained again",
+                "leave out train.import",
+            ));
+        }
+        let layout = Layout::of(study)?;
+        let missing = || Error::invalid("calibrate", "the study has no runs", "run `twostep simulate` first");
+        let source = match study.calibrate.truth {
+            Truth::Simulator => Source::Simulator { call: Call::new(study)?, moved: is_moved(study) },
+            Truth::SurrogatePrior => {
+                let affine = |task: &OutputTask<'_>| match set {
+                    Some(set) => standardisation(set, task),
+                    None if task.spec.standardise => Err(missing()),
+                    None => Ok((0.0, 1.0)),
+                };
+                Source::SurrogatePrior(stages::tasks(study).iter().map(affine).collect::<Result<_>>()?)
+            }
+            Truth::HeldOutRuns => {
+                let set = set.ok_or_else(missing)?.clone();
+                let folds = folds(study, &set)?;
+                Source::HeldOut { set, folds }
+            }
+        };
+        Ok(Self { study, layout, source })
+    }
+
+    /// Number of T-trials: with held-out runs as many as there are groups of them.
+    pub(super) fn t_trials(&self) -> usize {
+        match &self.source {
+            Source::HeldOut { folds, .. } => folds.len(),
+            _ => self.study.calibrate.t_trials,
+        }
+    }
+
+    /// Whether some point is measured more than once.
+    pub(super) fn is_replicated(&self) -> bool {
+        self.layout.iter().any(|layout| layout.replicates() > 1)
+    }
+
+    fn stream(&self, t_trial: usize) -> Stream {
+        stages::root(self.study).named("calibrate").at(t_trial as u64)
+    }
+
+    fn training_set(&self, t_trial: usize, monitor: &dyn Monitor) -> Result<(TrainingSet, Vec<(Matrix, f64)>)> {
+        let (study, stream) = (self.study, self.stream(t_trial));
+        match &self.source {
+            Source::Simulator { moved, .. } => {
+                let x = if *moved { moved_points(study, stream)? } else { stages::points(study, stream)? };
+                let (mut set, failed) = stages::simulate(study, &x, stream, monitor)?;
+                let rows: Vec<usize> = (0..x.rows()).filter(|i| failed.iter().all(|f| f.run != i + 1)).collect();
+                set.sigma_s = stages::known_sigma_s(study, &rows)?;
+                Ok((set, Vec::new()))
+            }
+            Source::SurrogatePrior(affine) => self.surrogate_set(affine, stream),
+            Source::HeldOut { set, folds } => {
+                let kept: Vec<usize> = (0..set.inputs.rows()).filter(|i| !folds[t_trial].contains(i)).collect();
+                Ok((set.select(&kept), Vec::new()))
+            }
+        }
+    }
+
+    /// theta* from its prior, and a training set from the surrogate with it: `z = shift + factor (M~(x, c*) + e)` plus the
+    /// simulation noise that the T-likelihood knows of; runs at one point share their approximation error e.
+    fn surrogate_set(&self, affine: &[(f64, f64)], stream: Stream) -> Result<(TrainingSet, Vec<(Matrix, f64)>)> {
+        let study = self.study;
+        let x = stages::points(study, stream)?;
+        let rows: Vec<usize> = (0..x.rows()).collect();
+        let sigma_s = stages::known_sigma_s(study, &rows)?;
+        let (mut outputs, mut star) = (Vec::new(), Vec::new());
+        for (o, output) in study.outputs.iter().enumerate() {
+            let mut rng = stream.named("theta").at(o as u64).rng();
+            let surrogate = output.surrogate.build(&study.input_names(), &study.input_scales())?;
+            let c: Vec<f64> = surrogate.priors().iter().map(|prior| prior.sample(&mut rng)).collect();
+            let sigma_a = match &output.surrogate.sigma_a {
+                SigmaA::Fixed(sigma_a) => *sigma_a,
+                SigmaA::Prior(prior) => prior.sample(&mut rng),
+            };
+            let c = Matrix::from_rows(c.len(), 1, c);
+            let mut eta = Matrix::default();
+            surrogate.predict(&x, &c, &mut eta, &mut Scratch::default());
+            let mut errors: Vec<f64> = rows.iter().map(|_| rng.sample(StandardNormal)).collect();
+            for i in 1..errors.len() {
+                if let Some(twin) = (0..i).find(|&j| x.row(j) == x.row(i)) {
+                    errors[i] = errors[twin];
+                }
+            }
+            let (shift, factor) = affine[o];
+            let value = |i: usize| {
+                let noise = sigma_s.as_ref().map_or(0.0, |s| s[i]) * rng.sample::<f64, _>(StandardNormal);
+                let z = shift + factor * (eta[(i, 0)] + sigma_a * errors[i]) + noise;
+                if output.log { z.exp() } else { z }
+            };
+            outputs.push((output.name.clone(), rows.iter().copied().map(value).collect()));
+            star.push((c, sigma_a));
+        }
+        Ok((TrainingSet { input_names: study.input_names(), inputs: x, outputs, sigma_s }, star))
+    }
+
+    /// Unknowns, conditions that replace the study's (a held-out run has its own), and the outputs without measurement noise.
+    fn truth(&self, trained: &Trained, t_trial: usize, i_trial: usize, stream: Stream) -> Result<Case> {
+        let study = self.study;
+        let mut case = match &self.source {
+            Source::HeldOut { set, folds } => {
+                let run = folds[t_trial][i_trial / study.calibrate.i_trials];
+                let (unknowns, known) = set.inputs.row(run).split_at(study.unknowns.len());
+                let layout = self.layout.iter().map(|layout| {
+                    let n = layout.replicates();
+                    let mean_sd = layout.sd.as_ref().map(|sd| vec![sd.iter().sum::<f64>() / sd.len() as f64; n]);
+                    Layout { known: Matrix::from_fn(n, known.len(), |_, d| known[d]), sd: mean_sd, other: layout.other }
+                });
+                let truth = |y: &[f64], layout: &Layout| vec![y[run]; layout.known.rows()];
+                let layout: Vec<Layout> = layout.collect();
+                let values = set.outputs.iter().zip(&layout).map(|((_, y), layout)| truth(y, layout)).collect();
+                Case { unknowns: unknowns.to_vec(), layout, values, weight: weight(study, unknowns) }
+            }
+            _ => {
+                let unknowns = study.prior()?.sample(&mut stream.named("unknowns").rng());
+                Case { unknowns, layout: self.layout.clone(), values: Vec::new(), weight: 1.0 }
+            }
+        };
+        match &self.source {
+            Source::HeldOut { .. } => {}
+            Source::Simulator { call, .. } => {
+                // Outputs are simulated together, at the conditions of any of them.
+                let mut runs: Vec<(Vec<f64>, Vec<f64>)> = Vec::new();
+                for (o, layout) in case.layout.iter().enumerate() {
+                    let (rows, of_row) = layout.points();
+                    let mut at_points = Vec::with_capacity(rows.len());
+                    for row in rows {
+                        let x = [&case.unknowns[..], layout.known.row(row)].concat();
+                        let y = match runs.iter().find(|(at, _)| *at == x) {
+                            Some((_, y)) => y[o],
+                            None => {
+                                let y = call.run(&x)?;
+                                let own = y[o];
+                                runs.push((x, y));
+                                own
+                            }
+                        };
+                        at_points.push(y);
+                    }
+                    case.values.push(of_row.iter().map(|&point| at_points[point]).collect());
+                }
+            }
+            Source::SurrogatePrior(affine) => {
+                for (o, layout) in case.layout.iter().enumerate() {
+                    let (output, (c, sigma_a), (shift, factor)) = (&study.outputs[o], &trained.star[o], affine[o]);
+                    let n_unknowns = case.unknowns.len();
+                    let x = Matrix::from_fn(layout.known.rows(), study.input_names().len(), |i, d| {
+                        if d < n_unknowns { case.unknowns[d] } else { layout.known[(i, d - n_unknowns)] }
+                    });
+                    let mut eta = Matrix::default();
+                    let surrogate = &trained.posterior.outputs[o].surrogate;
+                    surrogate.predict(&x, c, &mut eta, &mut Scratch::default());
+                    let mut rng = stream.named("approximation error").at(o as u64).rng();
+                    let (_, of_row) = layout.points();
+                    let errors: Vec<f64> = of_row.iter().map(|_| rng.sample(StandardNormal)).collect();
+                    let shared = study.infer.error == ErrorSharing::Shared;
+                    let propagated = if study.infer.sigma_a { *sigma_a } else { 0.0 };
+                    let value = |i: usize| {
+                        let e = propagated * if shared { errors[of_row[i]] } else { errors[i] };
+                        let z = shift + factor * (eta[(i, 0)] + e);
+                        if output.log { z.exp() } else { z }
+                    };
+                    case.values.push((0..x.rows()).map(value).collect());
+                }
+            }
+        }
+        Ok(case)
+    }
+
+    /// Measurements of the case with noise, and the sd that each output's noise had where that is the inferring one's.
+    fn measure(&self, case: &Case, stream: Stream) -> (Vec<Measured>, Vec<Option<f64>>) {
+        let (mut measured, mut sigmas) = (Vec::new(), Vec::new());
+        for ((o, output), (layout, values)) in
+            self.study.outputs.iter().enumerate().zip(case.layout.iter().zip(&case.values))
+        {
+            let mut rng = stream.named("noise").at(o as u64).rng();
+            let sigma = match &output.noise.sd {
+                Sd::Prior(prior) => Some(prior.sample(&mut rng)),
+                Sd::Fixed(sd) => Some(*sd),
+                Sd::Column => None,
+            };
+            let y = values.iter().enumerate().map(|(i, &m)| {
+                let own = || {
+                    generator(&output.noise.family, sigma.or(layout.sd.as_ref().map(|sd| sd[i])).unwrap_or(f64::NAN))
+                };
+                layout.other.unwrap_or_else(own).sample(m, &mut rng)
+            });
+            measured.push(Measured {
+                output: output.name.clone(),
+                y: y.collect(),
+                known: layout.known.clone(),
+                sd: layout.sd.clone(),
+            });
+            sigmas.push(sigma.filter(|_| layout.other.is_none()));
+        }
+        (measured, sigmas)
+    }
+
+    /// What is known of the surrogate against the noise of these measurements.
+    fn evidence(&self, trained: &Trained, case: &Case, sigmas: &[Option<f64>]) -> Evidence {
+        let reports = trained.posterior.outputs.iter().map(|output| &output.report);
+        let r_hats = reports.clone().flat_map(|report| report.parameters.iter().filter_map(|p| p.r_hat));
+        let t_r_hat = r_hats.reduce(f64::max).filter(|r| r.is_finite());
+        let t_warned = reports.clone().any(|report| {
+            let chains_disagree =
+                report.method == "nuts" && report.parameters.iter().any(|p| p.r_hat.is_some_and(|r| r > 1.01));
+            report.divergences > 0 || chains_disagree
+        });
+        let noise = |o: usize| {
+            let (output, layout) = (&self.study.outputs[o], &case.layout[o]);
+            let same_scale = output.log == matches!(output.noise.family, Family::LogNormal { .. });
+            let column = layout.sd.as_ref().map(|sd| sd.iter().sum::<f64>() / sd.len() as f64);
+            let sd = sigmas[o].or(column).filter(|_| same_scale)?;
+            Some(sd / (layout.replicates() as f64).sqrt())
+        };
+        let measured = (0..case.layout.len()).filter(|&o| case.layout[o].known.rows() > 0);
+        let worst = measured.max_by(|&a, &b| {
+            let ratio = |o: usize| trained.errors[o].0 / noise(o).unwrap_or(f64::INFINITY);
+            ratio(a).total_cmp(&ratio(b))
+        });
+        let finite = |x: f64| Some(x).filter(|x| x.is_finite());
+        Evidence {
+            t_r_hat,
+            t_warned,
+            sigma_a: worst.and_then(|o| finite(trained.errors[o].0)),
+            epistemic_sd: worst.and_then(|o| finite(trained.errors[o].1)),
+            noise_sd: worst.and_then(noise).and_then(finite),
+            ..Evidence::default()
+        }
+    }
+}
+
+/// A truth and what the outputs would be without measurement noise, one value for each measurement.
+struct Case {
+    unknowns: Vec<f64>,
+    layout: Vec<Layout>,
+    values: Vec<Vec<f64>>,
+    weight: f64,
+}
+
+impl Procedure for Trier<'_> {
+    type Trained = Trained;
+
+    fn i_trials(&self, t_trial: usize) -> usize {
+        let i_trials = self.study.calibrate.i_trials;
+        match &self.source {
+            Source::HeldOut { folds, .. } => folds[t_trial].len() * i_trials,
+            _ => i_trials,
+        }
+    }
+
+    fn train(&self, t_trial: usize, monitor: &dyn Monitor) -> Result<Trained> {
+        let (study, stream) = (self.study, self.stream(t_trial));
+        let (set, star) = self.training_set(t_trial, monitor)?;
+        let mut tasks = stages::tasks(study);
+        if let Source::SurrogatePrior(affine) = &self.source {
+            tasks.iter_mut().zip(affine).for_each(|(task, affine)| task.affine = Some(*affine));
+        }
+        let scales = study.input_scales();
+        let posterior = train::train(&set, &tasks, &scales, &study.train, None, stream.named("train"), monitor)?;
+        let errors = (0..posterior.outputs.len()).map(|o| surrogate_errors(&posterior, o, &set.inputs)).collect();
+        let clusters = stages::clustered(study, &posterior, stream);
+        Ok(Trained { posterior, clusters, star, errors })
+    }
+
+    fn infer(
+        &self,
+        trained: &Trained,
+        t_trial: usize,
+        i_trial: usize,
+        methods: &[Method],
+        monitor: &dyn Monitor,
+    ) -> Result<Vec<Trial>> {
+        let study = self.study;
+        let stream = self.stream(t_trial).named("I-trials").at(i_trial as u64);
+        let case = self.truth(trained, t_trial, i_trial, stream)?;
+        let (measured, sigmas) = self.measure(&case, stream);
+        let draws = trained.clusters.as_ref().unwrap_or(&trained.posterior.draws);
+        let prepared = stages::prepare(study, &trained.posterior, draws, &measured, Vec::new())?;
+        let of_outputs = (0..study.outputs.len()).filter(|&o| !measured[o].y.is_empty());
+        let unknown_sds = of_outputs.filter(|&o| matches!(study.outputs[o].noise.sd, Sd::Prior(_)));
+        let truth: Vec<Option<f64>> =
+            case.unknowns.iter().copied().map(Some).chain(unknown_sds.map(|o| sigmas[o])).collect();
+        let spec = InferSpec { methods: methods.to_vec(), ..study.infer.clone() };
+        let located = infer::locate(&prepared, &spec, &truth, stream.named("infer"), monitor)?;
+        let evidence = self.evidence(trained, &case, &sigmas);
+        let names = prepared.prior().names();
+        located.into_iter().map(|l| trial([t_trial, i_trial], l, names, &truth, &evidence, case.weight)).collect()
+    }
+}
+
+/// A located truth as an outcome.
+fn trial(
+    [t_trial, i_trial]: [usize; 2],
+    located: Located,
+    names: &[String],
+    truth: &[Option<f64>],
+    of_surrogate: &Evidence,
+    weight: f64,
+) -> Result<Trial> {
+    let method = located.method.name();
+    let mut ranked = Vec::new();
+    for ((name, truth), place) in names.iter().zip(truth).zip(&located.places) {
+        let (Some(truth), Some(place)) = (*truth, place) else { continue };
+        if ![place.pit, place.q05, place.q95].iter().all(|x| x.is_finite()) {
+            let problem = format!("the posterior of {name} by {method} has no finite quantiles");
+            return Err(Error::failed("I-step", problem, "look at the ranges and priors"));
+        }
+        ranked.push(Ranked {
+            unknown: name.clone(),
+            truth,
+            pit: place.pit,
+            rank: place.rank.map(|(rank, _)| rank),
+            draws: place.rank.map(|(_, draws)| draws),
+            q05: place.q05,
+            q95: place.q95,
+        });
+    }
+    let diagnostics = located.diagnostics;
+    let finite = |x: Option<f64>| x.filter(|x| x.is_finite());
+    let evidence = Evidence {
+        engine: located.engine.name().into(),
+        r_hat: finite(diagnostics.max_r_hat),
+        divergences: diagnostics.divergences,
+        quadrature_error: finite(diagnostics.quadrature_error),
+        agreement: finite(diagnostics.evidence_agreement),
+        ..of_surrogate.clone()
+    };
+    Ok(Trial { t_trial, i_trial, method: method.into(), weight, ranked, evidence, failed: None })
+}
+
+/// Posterior mean of sigma_A of an output, and root mean square over the inputs of the sd of eta over the T-draws.
+fn surrogate_errors(posterior: &TPosterior, o: usize, inputs: &Matrix) -> (f64, f64) {
+    let (coefficients, sigma_a) = posterior.output_draws(o);
+    let (weights, output) = (posterior.draws.weights(), &posterior.outputs[o]);
+    let mut eta = Matrix::default();
+    output.surrogate.predict(inputs, &coefficients, &mut eta, &mut Scratch::default());
+    let average = |values: &mut dyn Iterator<Item = f64>| values.zip(&weights).map(|(v, w)| v * w).sum::<f64>();
+    let variance = |i: usize| {
+        let mean = average(&mut eta.row(i).iter().copied());
+        average(&mut eta.row(i).iter().map(|e| (e - mean).powi(2)))
+    };
+    let mean_variance = (0..inputs.rows()).map(variance).sum::<f64>() / inputs.rows() as f64;
+    (average(&mut sigma_a.iter().copied()), output.affine.1 * mean_variance.sqrt())
+}
+
+/// Whether neither the design nor simulation noise would make one T-trial differ from another.
+fn is_moved(study: &Study) -> bool {
+    study.simulator.sigma_s == 0.0 && design::how_varied(design_method(study)).is_some()
+}
+
+/// The design's method, unless its points come from a file.
+fn design_method(study: &Study) -> Option<design::Method> {
+    study.design.points.is_none().then_some(study.design.method)
+}
+
+/// The design with its points moved.
+fn moved_points(study: &Study, stream: Stream) -> Result<Matrix> {
+    let (dim, stream) = (study.input_names().len(), stream.named("design"));
+    let unit = match &study.design.points {
+        None => design::varied_points(study.design.method, study.design.runs, dim, stream)?,
+        Some(path) => {
+            let (points, scales) = (Table::read(path)?.matrix(&study.input_names())?, study.input_scales());
+            let fraction = |row: &[f64]| row.iter().zip(&scales).map(|(x, scale)| scale.fraction(*x)).collect();
+            let mut unit: Vec<Vec<f64>> = (0..points.rows()).map(|i| fraction(points.row(i))).collect();
+            design::jitter(&mut unit, stream);
+            unit
+        }
+    };
+    Ok(stages::from_unit(study, &unit))
+}
+
+/// Prior over design density at these unknowns: designs are even over the range on the scale of each input.
+fn weight(study: &Study, unknowns: &[f64]) -> f64 {
+    let scales = study.input_scales();
+    let ratio = |((unknown, scale), x): ((&crate::study::Unknown, &crate::surrogate::InputScale), &f64)| {
+        // Half the slope of the scaled input is the design's density.
+        unknown.prior.log_density(*x).exp() / (0.5 * scale.scaled(*x).1)
+    };
+    study.unknowns.iter().zip(&scales).zip(unknowns).map(ratio).product()
+}
+
+/// Which runs each T-trial holds out: those that the prior allows, in as many groups as there may be T-trials, each spread
+/// over the design.
+fn folds(study: &Study, set: &TrainingSet) -> Result<Vec<Vec<usize>>> {
+    let allowed = |run: &usize| weight(study, &set.inputs.row(*run)[..study.unknowns.len()]) > 0.0;
+    let runs: Vec<usize> = (0..set.inputs.rows()).filter(allowed).collect();
+    if runs.is_empty() || set.inputs.rows() < 2 {
+        let found = format!("{} of {} runs can be held out", runs.len(), set.inputs.rows());
+        return Err(Error::invalid("calibrate.truth", found, "simulate more runs where the prior has its mass"));
+    }
+    let n = study.calibrate.t_trials.min(runs.len());
+    Ok((0..n).map(|fold| runs.iter().copied().skip(fold).step_by(n).collect()).collect())
+}
+
+/// What a study's trials take.
+pub(super) struct Forecast {
+    pub(super) layout: Vec<Layout>,
+    pub(super) t_trials: usize,
+    /// I-trials of all T-trials together.
+    pub(super) i_trials: usize,
+    /// Simulator runs of each T-trial, and of each of its I-trials.
+    pub(super) runs_of_t_trial: usize,
+    pub(super) runs_of_i_trial: usize,
+    pub(super) held_out: usize,
+    /// Whether the study's own runs are needed, and how many they are.
+    pub(super) needs_own_runs: bool,
+    pub(super) own_runs: usize,
+    /// What to know before.
+    pub(super) notes: Vec<String>,
+}
+
+/// What a study's trials will take, as far as that can be known before its own runs are made.
+///
+/// # Errors
+/// A study that does not say what is measured.
+pub(super) fn forecast(study: &Study) -> Result<Forecast> {
+    let layout = Layout::of(study)?;
+    let spec = &study.calibrate;
+    let own_runs = stages::planned_runs(study)?;
+    let mut points: Vec<&[f64]> =
+        layout.iter().flat_map(|l| l.points().0.into_iter().map(|row| l.known.row(row))).collect();
+    points.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+    points.dedup();
+    let n_points = points.len();
+    let mut notes = Vec::new();
+    if spec.truth == Truth::Simulator
+        && is_moved(study)
+        && let Some(how) = design::how_varied(design_method(study))
+    {
+        notes.push(format!(
+            "without simulation noise every T-trial of this design would be the same, so in each of them its {how}"
+        ));
+    }
+    if spec.truth == Truth::HeldOutRuns && study.design.points.is_some() {
+        notes.push("held-out runs are weighted as if the design's points were even over the ranges".into());
+    }
+    let by_simulator = spec.truth == Truth::Simulator;
+    let held_out = spec.truth == Truth::HeldOutRuns;
+    let standardised = study.outputs.iter().any(|output| output.surrogate.standardise);
+    Ok(Forecast {
+        t_trials: if held_out { spec.t_trials.min(own_runs) } else { spec.t_trials },
+        i_trials: spec.i_trials * if held_out { own_runs } else { spec.t_trials },
+        runs_of_t_trial: if by_simulator { own_runs } else { 0 },
+        runs_of_i_trial: if by_simulator { n_points } else { 0 },
+        held_out: if held_out { own_runs } else { 0 },
+        needs_own_runs: held_out || (spec.truth == Truth::SurrogatePrior && standardised),
+        own_runs,
+        layout,
+        notes,
+    })
+}
