@@ -2,8 +2,10 @@
 //! they say.
 
 mod spec;
+mod summary;
 mod trial;
 pub mod uniformity;
 
 pub use spec::{CalibrateSpec, Truth};
+pub use summary::{Context, Ecdf, MethodSummary, Region, UnknownSummary, summarise};
 pub use trial::{Evidence, Ranked, Trial};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::f64::consts::LN_2;
 
 use rand::RngExt;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::special::{beta_logit_quantile, ln_beta, ln_gamma, normal_quantile};
 use crate::stream::Stream;
@@ -364,7 +364,7 @@ fn design_effect(groups: &[Vec<Pit>], deviations: &[Vec<f64>], difference: &[f64
 }
 
 /// How often central intervals hold the truth.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Coverage {
     /// Nominal probability of the intervals.
     pub level: f64,
@@ -374,6 +374,15 @@ pub struct Coverage {
     pub lower: f64,
     /// Upper end.
     pub upper: f64,
+    /// Number of independent trials that this interval is worth.
+    pub effective_trials: f64,
+}
+
+impl Coverage {
+    /// The interval of the share with another probability than 95 %.
+    pub fn interval(&self, confidence: f64) -> [f64; 2] {
+        wilson(self.share, self.effective_trials, confidence)
+    }
 }
 
 /// Coverage of the central intervals of probability `level`; `None` without trials.
@@ -397,8 +406,8 @@ pub fn coverage(pits: &[Pit], level: f64) -> Option<Coverage> {
     } else {
         fewest
     };
-    let [lower, upper] = wilson(share, trials);
-    Some(Coverage { level, share, lower, upper })
+    let [lower, upper] = wilson(share, trials, CONFIDENCE);
+    Some(Coverage { level, share, lower, upper, effective_trials: trials })
 }
 
 /// Share of the central intervals of probability `level` that hold the truth, by weight, and how many independent trials
@@ -420,9 +429,9 @@ fn t_quantile(df: f64) -> f64 {
     (df * (-beta_logit_quantile(0.5 * df, 0.5, 1.0 - CONFIDENCE)).exp()).sqrt()
 }
 
-/// Wilson's interval of a share of n trials, of probability [`CONFIDENCE`].
-fn wilson(share: f64, n: f64) -> [f64; 2] {
-    let z = -normal_quantile(0.5 * (1.0 - CONFIDENCE));
+/// Wilson's interval of a share of n trials.
+pub(super) fn wilson(share: f64, n: f64, confidence: f64) -> [f64; 2] {
+    let z = -normal_quantile(0.5 * (1.0 - confidence));
     let shrink = 1.0 / (1.0 + z * z / n);
     let centre = (share + 0.5 * z * z / n) * shrink;
     let half = z * (share * (1.0 - share) / n + 0.25 * (z / n).powi(2)).sqrt() * shrink;
