@@ -5,7 +5,9 @@ mod spec;
 mod summary;
 mod trial;
 pub mod uniformity;
+mod verdict;
 
 pub use spec::{CalibrateSpec, Truth};
 pub use summary::{Context, Ecdf, MethodSummary, Region, UnknownSummary, summarise};
 pub use trial::{Evidence, Ranked, Trial};
+pub use verdict::{Cause, Explanation, Kind, Verdict};

@@ -1,10 +1,13 @@
 //! What the trials of one setting say, by method and unknown: uniformity, coverage, width, and where in the prior they fail.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
 use super::spec::Truth;
 use super::trial::{Ranked, Trial};
 use super::uniformity::{BINS, Coverage, LEVELS, Pit, TTrialTest, UniformBand, bin, coverage, log_gamma};
+use super::verdict::{self, Kind, Verdict};
 use crate::likelihood::ErrorSharing;
 use crate::prior::Marginal;
 use crate::stream::Stream;
@@ -49,6 +52,8 @@ pub struct MethodSummary {
     pub failure: Option<String>,
     /// Each ranked quantity, in the order of the trials.
     pub unknowns: Vec<UnknownSummary>,
+    /// The verdict in words.
+    pub verdict: Verdict,
 }
 
 /// What the trials of a method say about one unknown.
@@ -88,6 +93,10 @@ pub struct UnknownSummary {
     pub ecdf: Option<Ecdf>,
     /// Coverage where the truth of each unknown is low, medium or high.
     pub regions: Vec<Region>,
+    /// How its intervals behave.
+    pub verdict: Kind,
+    /// Factor by which 90 % intervals would have to be wider; `None` where all or none of them hold the truth.
+    pub width_factor: Option<f64>,
 }
 
 /// ECDF minus z with envelopes of 95 %, simultaneous over z.
@@ -125,22 +134,33 @@ pub struct Region {
 /// Everything by method, in the order in which the trials name them.
 pub fn summarise(trials: &[Trial], context: &Context) -> Vec<MethodSummary> {
     let methods = distinct(trials.iter().map(|trial| trial.method.as_str()));
-    methods
-        .into_iter()
-        .map(|method| {
-            let own: Vec<&Trial> = trials.iter().filter(|trial| trial.method == method).collect();
-            let failures = own.iter().filter_map(|trial| trial.failed.as_deref());
-            let names = distinct(own.iter().flat_map(|trial| &trial.ranked).map(|ranked| ranked.unknown.as_str()));
-            MethodSummary {
-                method: method.to_owned(),
-                trials: own.len(),
-                t_trials: count_t_trials(own.iter().map(|trial| trial.t_trial)),
-                failed: own.iter().filter(|trial| trial.failed.is_some()).count(),
-                failure: most_frequent(failures),
-                unknowns: names.into_iter().map(|name| unknown(&own, method, name, context)).collect(),
-            }
-        })
-        .collect()
+    let mut summaries: Vec<MethodSummary> = methods.into_iter().map(|name| method(trials, name, context)).collect();
+    // A verdict looks at the other methods, too.
+    let verdicts: Vec<Verdict> =
+        summaries.iter().map(|method| verdict::judge(method, &summaries, trials, context)).collect();
+    summaries.iter_mut().zip(verdicts).for_each(|(summary, verdict)| summary.verdict = verdict);
+    summaries
+}
+
+/// All about one method but its verdict.
+fn method(trials: &[Trial], method: &str, context: &Context) -> MethodSummary {
+    let own: Vec<&Trial> = trials.iter().filter(|trial| trial.method == method).collect();
+    let names = distinct(own.iter().flat_map(|trial| &trial.ranked).map(|ranked| ranked.unknown.as_str()));
+    let mut unknowns: Vec<UnknownSummary> = names.iter().map(|name| unknown(&own, method, name, context)).collect();
+    let sds = names.iter().filter(|name| verdict::is_sd(name)).count();
+    for unknown in &mut unknowns {
+        let judged_together = if verdict::is_sd(&unknown.unknown) { sds } else { names.len() - sds };
+        unknown.verdict = verdict::kind(unknown, judged_together);
+    }
+    MethodSummary {
+        method: method.to_owned(),
+        trials: own.len(),
+        t_trials: own.iter().map(|trial| trial.t_trial).collect::<BTreeSet<_>>().len(),
+        failed: own.iter().filter(|trial| trial.failed.is_some()).count(),
+        failure: most_frequent(own.iter().filter_map(|trial| trial.failed.as_deref())),
+        unknowns,
+        verdict: Verdict::default(),
+    }
 }
 
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
@@ -157,10 +177,6 @@ fn most_frequent<'a>(reasons: impl Iterator<Item = &'a str> + Clone) -> Option<S
     let count = |reason: &str| reasons.clone().filter(|other| *other == reason).count();
     // The first of equally frequent ones: `max_by_key` alone would take the last.
     distinct(reasons.clone()).into_iter().rev().max_by_key(|reason| count(reason)).map(str::to_owned)
-}
-
-pub(super) fn count_t_trials(t_trials: impl Iterator<Item = usize>) -> usize {
-    t_trials.collect::<std::collections::BTreeSet<_>>().len()
 }
 
 /// The outcome of one unknown in a trial, if it can be used.
@@ -193,6 +209,7 @@ fn unknown(own: &[&Trial], method: &str, name: &str, context: &Context) -> Unkno
     };
     let prior =
         context.priors.iter().find(|(of, _)| of == name).map(|(_, prior)| prior.quantile(0.95) - prior.quantile(0.05));
+    let coverage: Vec<Coverage> = LEVELS.iter().filter_map(|level| coverage(&pits, *level)).collect();
     UnknownSummary {
         unknown: name.to_owned(),
         trials: used.len(),
@@ -202,7 +219,8 @@ fn unknown(own: &[&Trial], method: &str, name: &str, context: &Context) -> Unkno
         t_trial_p_value: (!pits.is_empty()).then_some(test.p_value),
         design_effect: test.design_effect,
         effective_trials: test.effective_trials,
-        coverage: LEVELS.iter().filter_map(|level| coverage(&pits, *level)).collect(),
+        width_factor: coverage.iter().find(|c| c.level == NINETY).and_then(verdict::width_factor),
+        coverage,
         width_90: widths.map(|width| width.value),
         width_90_standard_error: widths.and_then(|width| width.standard_error),
         width_90_relative: widths.and_then(|width| prior.and_then(|prior| finite(width.value / prior))),
@@ -211,6 +229,7 @@ fn unknown(own: &[&Trial], method: &str, name: &str, context: &Context) -> Unkno
         misses_90: misses(false).zip(misses(true)).map(<[f64; 2]>::from),
         ecdf: (!pits.is_empty()).then(|| ecdf(test, band.as_ref())),
         regions: context.priors.iter().flat_map(|(of, prior)| regions(&used, of, prior)).collect(),
+        verdict: Kind::default(),
     }
 }
 
@@ -236,7 +255,7 @@ struct Mean {
 fn mean_of(used: &[(&Trial, &Ranked)], value: impl Fn(&Trial, &Ranked) -> f64) -> Option<Mean> {
     let total: f64 = used.iter().map(|(trial, _)| trial.weight).sum();
     let mean = used.iter().map(|(trial, ranked)| trial.weight * value(trial, ranked)).sum::<f64>() / total;
-    let mut by_t_trial = std::collections::BTreeMap::<usize, f64>::new();
+    let mut by_t_trial = BTreeMap::<usize, f64>::new();
     for (trial, ranked) in used {
         *by_t_trial.entry(trial.t_trial).or_default() += trial.weight / total * (value(trial, ranked) - mean);
     }
