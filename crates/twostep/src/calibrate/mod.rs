@@ -3,9 +3,13 @@
 
 mod campaign;
 mod spec;
+mod summary;
 mod trial;
 pub mod uniformity;
+mod verdict;
 
 pub use campaign::{I_TRIALS, Procedure, T_TRIALS, TrialSink, run};
 pub use spec::{CalibrateSpec, Truth};
+pub use summary::{Context, Ecdf, MethodSummary, Region, UnknownSummary, summarise};
 pub use trial::{Evidence, Ranked, Trial};
+pub use verdict::{Cause, Explanation, Kind, Verdict};

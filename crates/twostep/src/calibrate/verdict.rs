@@ -1,0 +1,777 @@
+//! A verdict in words: whether intervals can be trusted, by how much they cannot, and which of the paper's six causes fits.
+
+use std::f64::consts::SQRT_2;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::spec::Truth;
+use super::summary::{Context, MethodSummary, NINETY, UnknownSummary};
+use super::trial::{Evidence, Trial};
+use super::uniformity::{CONFIDENCE, Coverage, wilson};
+use crate::infer::propagation::Method;
+use crate::likelihood::ErrorSharing;
+use crate::special::normal_quantile;
+
+/// 90 % intervals count as calibrated only where coverage below this is excluded: they would then be 1.4 times as wide.
+const LEAST_COVERAGE: f64 = 0.75;
+
+/// Share of failed trials from which on they could hide a miscalibration: as many as 90 % intervals leave out.
+const MANY_FAILED: f64 = 0.1;
+
+/// Share of troubled trials from which on a sampler is named, for the same reason.
+const MANY_TROUBLED: f64 = 0.1;
+
+/// Share of misses on one side from which on posteriors are shifted rather than too narrow.
+const ONE_SIDE: f64 = 0.8;
+
+/// An sd counts from this share of the noise on: left out, it makes 90 % intervals hold 86 %.
+const MATTERS: f64 = 0.5;
+
+/// Share of the T-draws that the data favour below which they argue with the surrogate.
+const LOW_AGREEMENT: f64 = 0.1;
+
+/// R-hat from which on chains or runs disagree.
+const R_HAT: f64 = 1.05;
+
+/// Quadrature error in sds from which on the grid warns.
+const QUADRATURE_ERROR: f64 = 0.01;
+
+/// How intervals behave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// They hold the truth as often as they say.
+    Calibrated,
+    /// They hold it less often: too narrow.
+    Overconfident,
+    /// They hold it more often: wider than need be.
+    Underconfident,
+    /// They lie too low or too high.
+    Shifted,
+    /// Too few trials to tell.
+    #[default]
+    Undecided,
+}
+
+impl Kind {
+    /// Name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Calibrated => "calibrated",
+            Self::Overconfident => "overconfident",
+            Self::Underconfident => "underconfident",
+            Self::Shifted => "shifted",
+            Self::Undecided => "undecided",
+        }
+    }
+
+    /// Whether intervals promise more than they hold.
+    pub fn is_failure(self) -> bool {
+        matches!(self, Self::Overconfident | Self::Shifted)
+    }
+}
+
+/// What a failure can come from (the paper's Section "Evaluation of the Two-Step Procedure").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// (i) The simulator does not do what it should.
+    Simulator,
+    /// (ii) The surrogate's probabilistic program does not.
+    Program,
+    /// (iii) The sampler has not found the posterior.
+    Sampler,
+    /// (iv) The surrogate is too stiff to follow the simulator.
+    StiffSurrogate,
+    /// (v) Too few runs to train it with.
+    FewRuns,
+    /// (vi) The method carries too little, or too much, of the surrogate's uncertainty.
+    Propagation,
+}
+
+impl Cause {
+    /// All, in the paper's order.
+    pub const ALL: [Self; 6] =
+        [Self::Simulator, Self::Program, Self::Sampler, Self::StiffSurrogate, Self::FewRuns, Self::Propagation];
+
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Simulator => "the simulator is wrong",
+            Self::Program => "the surrogate's program is wrong",
+            Self::Sampler => "the sampler has trouble",
+            Self::StiffSurrogate => "the surrogate is too stiff",
+            Self::FewRuns => "too few training runs",
+            Self::Propagation => "the propagation is too simple",
+        }
+    }
+}
+
+/// A cause that fits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The cause.
+    pub cause: Cause,
+    /// What speaks for it, with numbers.
+    pub evidence: String,
+    /// What to do.
+    pub advice: String,
+}
+
+/// The verdict on one method.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The worst over its unknowns; the sds of the noise are named in the sentences but do not count.
+    pub kind: Kind,
+    /// Whole sentences: the unknowns, the sds, failed trials, what the truths were.
+    pub sentences: Vec<String>,
+    /// Causes that fit, the likeliest first; none for what is calibrated or undecided.
+    pub causes: Vec<Explanation>,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentences.join(" "))?;
+        for cause in &self.causes {
+            write!(f, "\nPossible cause: {}. {} {}", cause.cause.name(), cause.evidence, cause.advice)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether this is the sd of the noise, as [`crate::infer::sigma_names`] calls it.
+pub(super) fn is_sd(unknown: &str) -> bool {
+    unknown == "sigma_i" || unknown.starts_with("sigma_i[")
+}
+
+fn ninety(unknown: &UnknownSummary) -> Option<&Coverage> {
+    unknown.coverage.iter().find(|coverage| coverage.level == NINETY)
+}
+
+/// The factor by which 90 % intervals of normal posteriors would have to be wider to hold 90 %; `None` where all or none do.
+pub(super) fn width_factor(coverage: &Coverage) -> Option<f64> {
+    let factor = normal_quantile(0.5 * (1.0 + coverage.level)) / normal_quantile(0.5 * (1.0 + coverage.share));
+    (factor.is_finite() && factor > 0.0).then_some(factor)
+}
+
+/// How the intervals of one of `unknowns` behave, by the test that respects T-trials and by coverage.
+pub(super) fn kind(summary: &UnknownSummary, unknowns: usize) -> Kind {
+    let (Some(ninety), Some(p_value)) = (ninety(summary), summary.t_trial_p_value) else { return Kind::Undecided };
+    // Test and coverage share the 5 % of false alarms, and so do the unknowns.
+    let alpha = (1.0 - CONFIDENCE) / (2 * unknowns.max(1)) as f64;
+    let [lower, upper] = ninety.interval(1.0 - alpha);
+    if p_value > alpha && lower <= NINETY && NINETY <= upper {
+        let failed = summary.failed as f64 > MANY_FAILED * (summary.trials + summary.failed) as f64;
+        return if ninety.lower >= LEAST_COVERAGE && !failed { Kind::Calibrated } else { Kind::Undecided };
+    }
+    let low = summary.coverage.iter().any(|coverage| coverage.upper < coverage.level);
+    let high = summary.coverage.iter().any(|coverage| coverage.lower > coverage.level);
+    let off = summary
+        .mean_pit
+        .zip(summary.mean_pit_standard_error)
+        .is_some_and(|(mean, error)| (mean - 0.5).abs() > -normal_quantile(0.5 * (1.0 - CONFIDENCE)) * error);
+    let one_sided = summary.misses_90.is_some_and(|[below, above]| below.max(above) >= ONE_SIDE * (below + above));
+    match (low, high) {
+        (false, false) => Kind::Shifted,
+        _ if off && one_sided && !high => Kind::Shifted,
+        (true, false) => Kind::Overconfident,
+        (false, true) => Kind::Underconfident,
+        (true, true) if ninety.share < NINETY => Kind::Overconfident,
+        (true, true) => Kind::Underconfident,
+    }
+}
+
+/// The verdict on `method`, which is one of `all`.
+pub(super) fn judge(method: &MethodSummary, all: &[MethodSummary], trials: &[Trial], context: &Context) -> Verdict {
+    let kind = method_kind(method);
+    let mut sentences = Vec::new();
+    let (sds, main): (Vec<&UnknownSummary>, Vec<_>) = method.unknowns.iter().partition(|u| is_sd(&u.unknown));
+    let described: Vec<String> = main.iter().filter(|u| u.verdict == kind).map(|u| describe(u)).collect();
+    let what = match kind {
+        Kind::Undecided => "cannot be judged".to_owned(),
+        Kind::Shifted => "is off to one side".to_owned(),
+        _ => format!("is {}", kind.name()),
+    };
+    if described.is_empty() {
+        sentences.push(format!("{} {what}: no trial could be ranked.", method.method));
+    } else {
+        sentences.push(format!("{} {what}: {}.", method.method, described.join("; ")));
+    }
+    for unknown in main.iter().filter(|u| u.verdict != kind && u.verdict != Kind::Calibrated).chain(&sds) {
+        let whose = if is_sd(&unknown.unknown) { "The noise sd " } else { "" };
+        sentences.push(format!("{whose}{} is {}: {}.", unknown.unknown, unknown.verdict.name(), describe(unknown)));
+    }
+    if kind == Kind::Underconfident && context.truth != Truth::SurrogatePrior {
+        sentences.push(
+            "Intervals that are somewhat too wide are no failure: few runs leave more open than this one simulator needs."
+                .into(),
+        );
+    }
+    if method.failed > 0 {
+        let reason = method.failure.as_deref().unwrap_or("unknown");
+        sentences.push(format!(
+            "{} of {} trials failed and are not counted, most often because: {reason}.",
+            method.failed,
+            method.trials,
+            reason = reason.trim_end_matches('.')
+        ));
+    }
+    match context.truth {
+        Truth::Simulator => {}
+        Truth::SurrogatePrior => sentences.push(
+            "Truths and data come from the surrogate itself: how well it follows the simulator is not tested.".into(),
+        ),
+        Truth::HeldOutRuns => sentences.push(
+            "The truths are inputs of held-out runs, weighted from the design to the prior; the surrogates of different T-trials \
+             share most of their runs, so that the stated ranges are rather too narrow."
+                .into(),
+        ),
+    }
+    Verdict { kind, sentences, causes: causes(method, kind, all, trials, context) }
+}
+
+/// The worst kind over the unknowns that are no sds.
+fn method_kind(method: &MethodSummary) -> Kind {
+    let order = [Kind::Overconfident, Kind::Shifted, Kind::Underconfident, Kind::Undecided, Kind::Calibrated];
+    let has = |kind: &Kind| method.unknowns.iter().any(|u| !is_sd(&u.unknown) && u.verdict == *kind);
+    order.into_iter().find(has).unwrap_or_default()
+}
+
+/// One clause on one unknown.
+fn describe(unknown: &UnknownSummary) -> String {
+    let name = &unknown.unknown;
+    let Some(coverage) = ninety(unknown) else { return format!("no trial ranks {name}") };
+    let percent = |share: f64| format!("{:.0}", 100.0 * share);
+    let mut text = format!(
+        "the 90 % intervals of {name} hold the truth in {} % of trials ({} to {})",
+        percent(coverage.share),
+        percent(coverage.lower),
+        percent(coverage.upper)
+    );
+    match (unknown.verdict, unknown.width_factor) {
+        (Kind::Overconfident, Some(factor)) => text += &format!(" and would have to be {factor:.1} times as wide"),
+        (Kind::Underconfident, Some(factor)) => text += &format!(" and could be {factor:.1} times as wide"),
+        (Kind::Shifted, _) => {
+            if let Some(mean) = unknown.mean_pit {
+                // A normal posterior that is off by d sds has a mean PIT of Phi(-d / sqrt(2)).
+                let off = SQRT_2 * normal_quantile(mean);
+                let side = if off > 0.0 { "low" } else { "high" };
+                text += &format!(", and lie {:.1} posterior sds too {side} on average", off.abs());
+            }
+        }
+        (Kind::Undecided, _) => {
+            let enough = (1..).find(|n| wilson(NINETY, f64::from(*n), CONFIDENCE)[0] >= LEAST_COVERAGE).unwrap_or(1);
+            if coverage.effective_trials < f64::from(enough) {
+                text += &format!(
+                    ", too few to tell: worth {:.0} independent trials where {enough} are needed",
+                    coverage.effective_trials
+                );
+            } else {
+                text += ", which leaves open whether they are right";
+            }
+        }
+        _ => {}
+    }
+    text
+}
+
+/// What the trials of a method know about causes.
+struct Signs {
+    engine: String,
+    /// Share of trials with a troubled I-step, and the largest R-hat and quadrature error.
+    i_trouble: f64,
+    r_hat: Option<f64>,
+    divergences: usize,
+    quadrature_error: Option<f64>,
+    /// Share of trials with a troubled T-step.
+    t_trouble: f64,
+    t_r_hat: Option<f64>,
+    sigma_a: Option<f64>,
+    epistemic_sd: Option<f64>,
+    noise_sd: Option<f64>,
+    /// Share of the T-draws that the data favour, by E-Lik on the same surrogates.
+    agreement: Option<f64>,
+}
+
+impl Signs {
+    fn new(method: &str, trials: &[Trial]) -> Self {
+        let own: Vec<&Evidence> =
+            trials.iter().filter(|t| t.method == method && t.failed.is_none()).map(|t| &t.evidence).collect();
+        let share = |bad: &dyn Fn(&Evidence) -> bool| {
+            own.iter().filter(|evidence| bad(evidence)).count() as f64 / own.len().max(1) as f64
+        };
+        let above = |value: Option<f64>, limit: f64| value.is_some_and(|value| value > limit);
+        let largest = |value: &dyn Fn(&Evidence) -> Option<f64>| {
+            own.iter().filter_map(|evidence| value(evidence)).filter(|v| !v.is_nan()).reduce(f64::max)
+        };
+        let typical = |value: &dyn Fn(&Evidence) -> Option<f64>| median(own.iter().filter_map(|e| value(e)));
+        Self {
+            engine: own.first().map(|evidence| evidence.engine.clone()).unwrap_or_default(),
+            i_trouble: share(&|e| {
+                above(e.r_hat, R_HAT)
+                    || e.divergences.is_some_and(|count| count > 0)
+                    || above(e.quadrature_error, QUADRATURE_ERROR)
+            }),
+            r_hat: largest(&|e| e.r_hat),
+            divergences: own.iter().filter_map(|e| e.divergences).sum(),
+            quadrature_error: largest(&|e| e.quadrature_error),
+            t_trouble: share(&|e| e.t_warned || above(e.t_r_hat, R_HAT)),
+            t_r_hat: largest(&|e| e.t_r_hat),
+            sigma_a: typical(&|e| e.sigma_a),
+            epistemic_sd: typical(&|e| e.epistemic_sd),
+            noise_sd: typical(&|e| e.noise_sd),
+            agreement: median(trials.iter().filter_map(|trial| trial.evidence.agreement)),
+        }
+    }
+
+    /// Whether an sd is no less than another one and large enough to matter beside the noise.
+    fn matters(&self, sd: Option<f64>, other: Option<f64>) -> bool {
+        sd.is_some_and(|sd| {
+            sd > 0.0 && sd >= other.unwrap_or(0.0) && self.noise_sd.is_none_or(|noise| sd >= MATTERS * noise)
+        })
+    }
+
+    /// The three sds in words.
+    fn sds(&self) -> String {
+        let of = [
+            ("sigma_A", self.sigma_a),
+            ("the surrogate's epistemic sd", self.epistemic_sd),
+            ("the noise of a measured point", self.noise_sd),
+        ];
+        let known = of.iter().filter_map(|(name, sd)| sd.map(|sd| format!("{name} {}", digits(sd))));
+        known.collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let half = values.len() / 2;
+    Some(if values.len() % 2 == 1 { values[half] } else { 0.5 * (values.get(half.wrapping_sub(1))? + values[half]) })
+}
+
+/// A number with two significant digits.
+fn digits(value: f64) -> String {
+    let magnitude = value.abs().log10().floor();
+    if value != 0.0 && !(-4.0..=5.0).contains(&magnitude) {
+        return format!("{value:.1e}");
+    }
+    let places = if value == 0.0 { 0 } else { (1.0 - magnitude).max(0.0) as usize };
+    format!("{value:.places$}")
+}
+
+fn causes(
+    method: &MethodSummary,
+    kind: Kind,
+    all: &[MethodSummary],
+    trials: &[Trial],
+    context: &Context,
+) -> Vec<Explanation> {
+    if matches!(kind, Kind::Calibrated | Kind::Undecided) {
+        return Vec::new();
+    }
+    let signs = Signs::new(&method.method, trials);
+    let e_lik = all.iter().find(|other| other.method == Method::ELik.name());
+    let is_e_lik = method.method == Method::ELik.name();
+    let mut found: Vec<Explanation> = sampler(&signs).into_iter().collect();
+    if context.truth == Truth::SurrogatePrior {
+        // The data follow the model that E-Lik inverts, whatever the simulator does.
+        found.push(if is_e_lik { program(&signs) } else { simpler_than_exact(method) });
+        return found;
+    }
+    let better = e_lik.filter(|other| !is_e_lik && suits(method_kind(other), kind));
+    if let Some(better) = better {
+        found.push(propagation(method, kind, better, &signs));
+        return found;
+    }
+    if signs.matters(signs.sigma_a, signs.epistemic_sd) {
+        found.push(stiff(kind, &signs, context));
+    }
+    let stiff = found.iter().any(|explanation| explanation.cause == Cause::StiffSurrogate);
+    let argues = !stiff && signs.agreement.is_some_and(|share| share < LOW_AGREEMENT);
+    if signs.matters(signs.epistemic_sd, signs.sigma_a) && !stiff || argues {
+        found.push(few_runs(kind, &signs, context));
+    }
+    let drops_epistemic = [Method::Point, Method::ELogLik].iter().any(|simple| simple.name() == method.method);
+    if kind.is_failure() && drops_epistemic && signs.matters(signs.epistemic_sd, None) {
+        found.push(too_simple(method, e_lik.is_some(), &signs));
+    }
+    if found.is_empty() && kind.is_failure() {
+        found.push(simulator(&signs, context));
+    }
+    found
+}
+
+/// Whether another method's verdict shows that this one's comes from the method.
+fn suits(other: Kind, own: Kind) -> bool {
+    other == Kind::Calibrated || own.is_failure() && other == Kind::Underconfident
+}
+
+fn sampler(signs: &Signs) -> Option<Explanation> {
+    let percent = |share: f64| format!("{:.0} % of trials", 100.0 * share);
+    let i_step = signs.i_trouble >= MANY_TROUBLED;
+    if signs.t_trouble >= MANY_TROUBLED && signs.t_trouble >= signs.i_trouble {
+        let r_hat = signs.t_r_hat.map_or_else(String::new, |r| format!(" (R-hat up to {r:.2})"));
+        return Some(Explanation {
+            cause: Cause::Sampler,
+            evidence: format!("The T-step warns of its own sampling in {}{r_hat}.", percent(signs.t_trouble)),
+            advice: "Use train.method = \"auto\", which is exact where it can be, or more warm-up.".into(),
+        });
+    }
+    i_step.then(|| {
+        let r_hat = signs.r_hat.filter(|r| *r > R_HAT).map(|r| format!("R-hat up to {r:.2}"));
+        let divergent = (signs.divergences > 0).then(|| format!("{} divergent transitions", signs.divergences));
+        let error = signs.quadrature_error.filter(|error| *error > QUADRATURE_ERROR);
+        let error = error.map(|error| format!("quadrature errors up to {} sd", digits(error)));
+        let reasons: Vec<String> = [r_hat, divergent, error].into_iter().flatten().collect();
+        let advice = match signs.engine.as_str() {
+            "grid" => "Use infer.clusters or fewer T-draws, or infer.engine = \"smc\".",
+            "smc" => {
+                "Raise infer.smc.particles, or use infer.engine = \"grid\" where there are at most three unknowns."
+            }
+            _ => "Use infer.engine = \"grid\" where there are at most three unknowns, else \"smc\".",
+        };
+        Explanation {
+            cause: Cause::Sampler,
+            evidence: format!(
+                "The I-step ({}) is not to be trusted in {}: {}.",
+                signs.engine,
+                percent(signs.i_trouble),
+                reasons.join(", ")
+            ),
+            advice: advice.into(),
+        }
+    })
+}
+
+fn program(signs: &Signs) -> Explanation {
+    let sampled = if signs.i_trouble.max(signs.t_trouble) < MANY_TROUBLED {
+        " The sampler gives no sign of trouble."
+    } else {
+        " Settle the sampling first."
+    };
+    Explanation {
+        cause: Cause::Program,
+        evidence: format!(
+            "With data from the surrogate itself E-Lik is the exact posterior, so that only its program or its sampling can be \
+             at fault.{sampled}"
+        ),
+        advice:
+            "Check that priors and noise are those that the study means; if they are, report the study as a defect of \
+                 twostep."
+                .into(),
+    }
+}
+
+fn simpler_than_exact(method: &MethodSummary) -> Explanation {
+    Explanation {
+        cause: Cause::Propagation,
+        evidence: format!(
+            "With data from the surrogate itself E-Lik alone is the exact posterior; {} replaces it by something simpler.",
+            method.method
+        ),
+        advice: "Answer with e-lik.".into(),
+    }
+}
+
+fn propagation(method: &MethodSummary, kind: Kind, better: &MethodSummary, signs: &Signs) -> Explanation {
+    let held = better.unknowns.iter().filter(|u| !is_sd(&u.unknown)).filter_map(ninety).map(|c| c.share);
+    let held = held.reduce(f64::min).map_or_else(String::new, |share| {
+        format!(": its 90 % intervals hold the truth in {:.0} % of trials or more", 100.0 * share)
+    });
+    let agreement = signs.agreement.map_or_else(String::new, |share| {
+        format!(" Data favour {:.0} % of the T-draws (100 % where all methods agree).", 100.0 * share)
+    });
+    let carries = if kind.is_failure() { "too little" } else { "too much" };
+    Explanation {
+        cause: Cause::Propagation,
+        evidence: format!(
+            "{} carries {carries} of the surrogate's uncertainty: with the same surrogates e-lik is {}{held}.{agreement}",
+            method.method,
+            method_kind(better).name()
+        ),
+        advice: "Answer with e-lik.".into(),
+    }
+}
+
+fn too_simple(method: &MethodSummary, e_lik_too: bool, signs: &Signs) -> Explanation {
+    let advice = if e_lik_too {
+        "E-Lik carries it, but is not calibrated either: settle the other causes first."
+    } else {
+        "Add \"e-lik\" to infer.methods, and calibrate again."
+    };
+    Explanation {
+        cause: Cause::Propagation,
+        evidence: format!("{} does not carry the epistemic uncertainty that there is: {}.", method.method, signs.sds()),
+        advice: advice.into(),
+    }
+}
+
+fn stiff(kind: Kind, signs: &Signs, context: &Context) -> Explanation {
+    let flexible = "raise surrogate.degree or choose a more flexible surrogate";
+    let independent = context.replicated && context.error == ErrorSharing::Independent;
+    let advice = if kind == Kind::Underconfident {
+        format!("For narrower intervals {flexible}.")
+    } else if !context.propagates_sigma_a {
+        "It is not carried into the I-step: add \"sigma-a\" to infer.propagate.".to_owned()
+    } else if independent {
+        "Replicates at one point share one error, but are treated as if each had its own: set infer.error = \"shared\"."
+            .to_owned()
+    } else {
+        format!("It is carried, but as if it were equally large everywhere: {flexible}.")
+    };
+    Explanation {
+        cause: Cause::StiffSurrogate,
+        evidence: format!("The approximation error leads: {}.", signs.sds()),
+        advice,
+    }
+}
+
+fn few_runs(kind: Kind, signs: &Signs, context: &Context) -> Explanation {
+    let agreement = signs
+        .agreement
+        .map_or_else(String::new, |share| format!(" Data favour {} % of the T-draws.", digits(100.0 * share)));
+    let purpose = if kind == Kind::Underconfident { "For narrower intervals train" } else { "Train" };
+    let sds = signs.sds();
+    let sds = if sds.is_empty() { String::new() } else { format!(": {sds}") };
+    Explanation {
+        cause: Cause::FewRuns,
+        evidence: format!("{} training runs leave the surrogate uncertain{sds}.{agreement}", context.n_t),
+        advice: format!("{purpose} with more runs than {}, and calibrate again.", context.n_t),
+    }
+}
+
+fn simulator(signs: &Signs, context: &Context) -> Explanation {
+    let sds = signs.sds();
+    let sds = if sds.is_empty() { String::new() } else { format!(" ({sds})") };
+    let advice = if context.truth == Truth::HeldOutRuns {
+        "Look at the runs: outputs of another version or unit, a run that failed unseen, noise other than that of the \
+         measurements. calibrate.truth = \"surrogate-prior\" tells whether twostep itself is at fault."
+    } else {
+        "Calibrate with calibrate.truth = \"surrogate-prior\": if e-lik is calibrated there, program and sampler are sound, and \
+         the simulator is left: its noise, jumps, or runs that fail unseen."
+    };
+    Explanation {
+        cause: Cause::Simulator,
+        evidence: format!(
+            "Neither the sampler nor the surrogate's uncertainty explains it{sds}: what the simulator returns may not be what \
+             surrogate and noise assume."
+        ),
+        advice: advice.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::summary::summarise;
+    use super::super::summary::tests::{context, normal_trials};
+    use super::super::trial::Ranked;
+    use super::*;
+    use crate::special::normal_cdf;
+
+    const LAYOUT: [usize; 2] = [100, 2];
+    const RIGHT: [f64; 2] = [1.0, 0.0];
+    const NARROW: [f64; 2] = [2.0, 0.0];
+    const WIDE: [f64; 2] = [0.5, 0.0];
+    const OFF: [f64; 2] = [1.0, 1.5];
+
+    /// A surrogate that is neither stiff nor uncertain, and a sampler without trouble.
+    fn clean() -> Evidence {
+        Evidence {
+            engine: "grid".into(),
+            quadrature_error: Some(1e-4),
+            sigma_a: Some(0.001),
+            epistemic_sd: Some(0.002),
+            noise_sd: Some(0.05),
+            ..Evidence::default()
+        }
+    }
+
+    fn judged(trials: &[Trial], context: &Context) -> Vec<Verdict> {
+        summarise(trials, context).into_iter().map(|summary| summary.verdict).collect()
+    }
+
+    /// The causes named for an overconfident E-Lik.
+    fn named(evidence: &Evidence, context: &Context) -> Vec<Explanation> {
+        let verdict = judged(&normal_trials("e-lik", LAYOUT, NARROW, evidence), context).remove(0);
+        assert_eq!(verdict.kind, Kind::Overconfident, "{verdict}");
+        verdict.causes
+    }
+
+    #[track_caller]
+    fn only(causes: &[Explanation], cause: Cause, words: &[&str]) {
+        assert_eq!(causes.iter().map(|c| c.cause).collect::<Vec<_>>(), [cause], "{causes:?}");
+        let text = format!("{} {}", causes[0].evidence, causes[0].advice);
+        words.iter().for_each(|word| assert!(text.contains(word), "`{word}` is not in: {text}"));
+    }
+
+    #[test]
+    fn kinds_are_those_of_the_posteriors() {
+        let cases = [
+            (RIGHT, LAYOUT, Kind::Calibrated),
+            (NARROW, LAYOUT, Kind::Overconfident),
+            (WIDE, LAYOUT, Kind::Underconfident),
+            (OFF, LAYOUT, Kind::Shifted),
+            (RIGHT, [8, 2], Kind::Undecided),
+            (RIGHT, [1, 1], Kind::Undecided),
+        ];
+        for (posterior, layout, kind) in cases {
+            let trials = normal_trials("e-lik", layout, posterior, &clean());
+            let verdict = judged(&trials, &context(Truth::Simulator)).remove(0);
+            assert_eq!(verdict.kind, kind, "{verdict}");
+            assert_eq!(
+                verdict.causes.is_empty(),
+                matches!(kind, Kind::Calibrated | Kind::Undecided | Kind::Underconfident)
+            );
+        }
+    }
+
+    #[test]
+    fn false_alarms_are_rare() {
+        let samples = 200;
+        let alarms = (0..samples).filter(|sample| {
+            let trials = normal_trials(&format!("method {sample}"), LAYOUT, RIGHT, &clean());
+            judged(&trials, &context(Truth::Simulator))[0].kind != Kind::Calibrated
+        });
+        let alarms = alarms.count() as f64 / f64::from(samples);
+        let most = 0.05 - normal_quantile(1e-4) * (0.05_f64 * 0.95 / f64::from(samples)).sqrt();
+        assert!(alarms <= most, "{alarms} of calibrated samples are called otherwise");
+    }
+
+    #[test]
+    fn the_sentence_says_by_how_much() {
+        let trials = normal_trials("e-lik", LAYOUT, NARROW, &clean());
+        let found = summarise(&trials, &context(Truth::Simulator)).remove(0);
+        let coverage = ninety(&found.unknowns[0]).unwrap();
+        let text = found.verdict.to_string();
+        let percents = [coverage.share, coverage.lower, coverage.upper].map(|share| format!("{:.0}", 100.0 * share));
+        let expected = format!(
+            "e-lik is overconfident: the 90 % intervals of omega hold the truth in {} % of trials ({} to {}) and would have to be",
+            percents[0], percents[1], percents[2]
+        );
+        assert!(text.starts_with(&expected), "{text}");
+        // Intervals of half the width hold what lies within half the quantile.
+        let exact = Coverage { share: 1.0 - 2.0 * normal_cdf(-0.5 * normal_quantile(0.95)), ..*coverage };
+        assert!((width_factor(&exact).unwrap() - 2.0).abs() <= 16.0 * f64::EPSILON);
+        for share in [0.0, 1.0] {
+            assert_eq!(width_factor(&Coverage { share, ..*coverage }), None);
+        }
+    }
+
+    #[test]
+    fn sampler_trouble_is_named() {
+        let context = context(Truth::Simulator);
+        let disagree = Evidence { engine: "nuts".into(), r_hat: Some(1.4), divergences: Some(3), ..clean() };
+        only(&named(&disagree, &context), Cause::Sampler, &["R-hat up to 1.40", "600 divergent", "engine"]);
+        let coarse = Evidence { quadrature_error: Some(0.2), ..clean() };
+        only(&named(&coarse, &context), Cause::Sampler, &["quadrature errors up to 0.20 sd", "100 % of trials"]);
+        let t_step = Evidence { t_warned: true, t_r_hat: Some(1.2), ..clean() };
+        only(&named(&t_step, &context), Cause::Sampler, &["T-step", "R-hat up to 1.20", "train.method"]);
+    }
+
+    #[test]
+    fn a_stiff_surrogate_is_named_with_what_is_missing() {
+        let evidence = Evidence { sigma_a: Some(0.2), ..clean() };
+        let plain = context(Truth::Simulator);
+        only(&named(&evidence, &plain), Cause::StiffSurrogate, &["sigma_A 0.20", "infer.propagate"]);
+        let carried = Context { propagates_sigma_a: true, ..plain };
+        let independent = Context { error: ErrorSharing::Independent, ..carried.clone() };
+        only(&named(&evidence, &independent), Cause::StiffSurrogate, &["infer.error = \"shared\""]);
+        let single = Context { replicated: false, ..independent };
+        only(&named(&evidence, &single), Cause::StiffSurrogate, &["surrogate.degree"]);
+        only(&named(&evidence, &carried), Cause::StiffSurrogate, &["surrogate.degree"]);
+    }
+
+    #[test]
+    fn too_few_runs_are_named() {
+        let uncertain = Evidence { epistemic_sd: Some(0.3), ..clean() };
+        only(&named(&uncertain, &context(Truth::Simulator)), Cause::FewRuns, &["10 training runs", "sd 0.30"]);
+        let argued = Evidence { agreement: Some(0.02), ..clean() };
+        only(&named(&argued, &context(Truth::HeldOutRuns)), Cause::FewRuns, &["favour 2.0 % of the T-draws"]);
+    }
+
+    #[test]
+    fn a_method_that_fails_where_e_lik_does_not_is_too_simple() {
+        let lik = Evidence { epistemic_sd: Some(0.3), agreement: Some(0.4), ..clean() };
+        let mut trials = normal_trials("e-lik", LAYOUT, RIGHT, &lik);
+        let other = Evidence { agreement: None, ..lik };
+        trials.extend(normal_trials("point", LAYOUT, NARROW, &other));
+        trials.extend(normal_trials("e-post", LAYOUT, WIDE, &other));
+        let found = judged(&trials, &context(Truth::Simulator));
+        assert_eq!(found[0].kind, Kind::Calibrated);
+        only(&found[1].causes, Cause::Propagation, &["too little", "e-lik is calibrated", "40 % of the T-draws"]);
+        only(&found[2].causes, Cause::Propagation, &["too much"]);
+        // Without E-Lik both remain possible.
+        let alone = judged(&normal_trials("point", LAYOUT, NARROW, &other), &context(Truth::Simulator)).remove(0);
+        let causes: Vec<Cause> = alone.causes.iter().map(|c| c.cause).collect();
+        assert_eq!(causes, [Cause::FewRuns, Cause::Propagation]);
+    }
+
+    #[test]
+    fn data_from_the_surrogate_leave_program_and_sampler() {
+        let context = context(Truth::SurrogatePrior);
+        // Whatever the surrogate is worth: the data follow it.
+        let stiff = Evidence { sigma_a: Some(5.0), ..clean() };
+        only(&named(&stiff, &context), Cause::Program, &["no sign of trouble"]);
+        let troubled = Evidence { r_hat: Some(2.0), ..stiff.clone() };
+        let causes: Vec<Cause> = named(&troubled, &context).iter().map(|c| c.cause).collect();
+        assert_eq!(causes, [Cause::Sampler, Cause::Program]);
+        let point = judged(&normal_trials("point", LAYOUT, NARROW, &stiff), &context).remove(0);
+        only(&point.causes, Cause::Propagation, &["E-Lik alone is the exact posterior"]);
+        assert!(point.sentences.iter().any(|sentence| sentence.contains("from the surrogate itself")));
+    }
+
+    #[test]
+    fn what_nothing_else_explains_is_the_simulator() {
+        only(&named(&clean(), &context(Truth::Simulator)), Cause::Simulator, &["surrogate-prior"]);
+        let held_out = context(Truth::HeldOutRuns);
+        only(&named(&clean(), &held_out), Cause::Simulator, &["Look at the runs"]);
+        let verdict = judged(&normal_trials("e-lik", LAYOUT, RIGHT, &clean()), &held_out).remove(0);
+        assert!(verdict.sentences.iter().any(|sentence| sentence.contains("held-out runs")), "{verdict}");
+    }
+
+    #[test]
+    fn sds_are_named_but_do_not_count() {
+        let mut trials = normal_trials("e-lik", LAYOUT, RIGHT, &clean());
+        for trial in &mut trials {
+            let sd = Ranked { unknown: "sigma_i".into(), pit: 0.999, ..trial.ranked[0].clone() };
+            trial.ranked.push(sd);
+        }
+        let verdict = judged(&trials, &context(Truth::Simulator)).remove(0);
+        assert_eq!(verdict.kind, Kind::Calibrated);
+        assert!(verdict.sentences.iter().any(|s| s.starts_with("The noise sd sigma_i is shifted")), "{verdict}");
+    }
+
+    #[test]
+    fn many_failures_leave_it_open() {
+        let mut trials = normal_trials("e-lik", LAYOUT, RIGHT, &clean());
+        for trial in trials.iter_mut().step_by(5) {
+            trial.ranked.clear();
+            trial.failed = Some("no start has a finite density.".into());
+        }
+        let verdict = judged(&trials, &context(Truth::Simulator)).remove(0);
+        assert_eq!(verdict.kind, Kind::Undecided, "{verdict}");
+        let sentence =
+            "40 of 200 trials failed and are not counted, most often because: no start has a finite density.";
+        assert!(verdict.sentences.iter().any(|s| s == sentence), "{verdict}");
+        for trial in &mut trials {
+            trial.ranked.clear();
+            trial.failed = Some("all".into());
+        }
+        assert_eq!(judged(&trials, &context(Truth::Simulator))[0].kind, Kind::Undecided);
+    }
+
+    #[test]
+    fn names_are_those_of_the_json() {
+        for kind in [Kind::Calibrated, Kind::Overconfident, Kind::Underconfident, Kind::Shifted, Kind::Undecided] {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        }
+        let mut names: Vec<&str> = Cause::ALL.iter().map(|cause| cause.name()).collect();
+        names.dedup();
+        assert_eq!(names.len(), 6);
+        for (value, text) in [(0.0, "0"), (0.064, "0.064"), (12.34, "12"), (3.14159e-7, "3.1e-7"), (99.96, "100")] {
+            assert_eq!(digits(value), text);
+        }
+    }
+}
