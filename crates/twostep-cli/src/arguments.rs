@@ -57,6 +57,7 @@ pub(crate) enum Command {
     #[command(after_long_help = methods::SHORT)]
     Infer(infer::Infer),
     /// Check by simulation whether the intervals of a study may be believed
+    #[command(after_long_help = calibrate::COLUMNS)]
     Calibrate(calibrate::Calibrate),
     /// Predict outputs at new conditions, from finished results
     #[command(after_long_help = predict::COLUMNS)]

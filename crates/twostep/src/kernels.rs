@@ -504,8 +504,9 @@ mod tests {
         #[test]
         fn log_normal_cdf_is_exact(z in -1000.0..40.0_f64) {
             let exact = crate::special::log_normal_cdf(z);
-            // Some forty rounded operations on terms of the size of the result, of which most are below one.
-            let bound = 16.0 * f64::EPSILON * exact.abs().max(1.0);
+            // Some forty rounded operations on terms of the size of the result, of which most are below one, at half an ulp of
+            // up to twice that size each.
+            let bound = 40.0 * f64::EPSILON * exact.abs().max(1.0);
             prop_assert!((log_normal_cdf(&[z; LANES], tail_series())[0] - exact).abs() <= bound, "{z}");
         }
 

@@ -2,12 +2,37 @@
 
 use crate::arguments::Global;
 use crate::failure::Failure;
-use crate::output::{self, Look};
+use crate::output::{self, Look, paint, wrapped};
 use crate::progress::Progress;
-use crate::session;
+use crate::results::{Grid, rounded};
+use crate::session::{self, describe};
+use std::fmt::Write;
 use std::path::PathBuf;
-use twostep::calibrate::Truth;
-use twostep::run::{CalibrationPlan, Project};
+use twostep::calibrate::{MethodSummary, Truth, UnknownSummary};
+use twostep::run::{Calibration, CalibrationPlan, Project, calibration_json};
+use twostep::table::counted;
+
+/// What the columns of the table are, after `twostep calibrate --help`.
+pub(crate) const COLUMNS: &str = "\
+The table has one row per method and unknown:
+  log-gamma    how uniform the ranks of the truths are, with the limit below which independent
+               trials would be called miscalibrated at the 5 % level
+  p            the same as a p-value that respects that I-trials of one T-trial are dependent
+  holds 50 %, holds 90 %
+               share of trials whose central interval holds the truth, with its own 95 % interval
+  width        mean width of the 90 % interval, and as a share of the prior's
+
+Truths and data come from (`truth`):
+  simulator        truths from the prior, data from the simulator: the paper's Algorithm 1
+  surrogate-prior  everything from the surrogate and its priors: E-Lik must then be calibrated, so
+                   this checks the program and the sampler
+  held-out-runs    runs that exist, left out of the training in turn: no new simulator runs
+
+Trials are kept as they come: a second call does only what is missing, also with more trials or
+methods. All of them are in calibration.csv, all statistics in calibration.json.";
+
+/// With more settings than this, verdicts are given in a word each.
+const MAX_SPOKEN: usize = 4;
 
 /// Arguments of `calibrate`.
 #[derive(Debug, clap::Args)]
@@ -37,16 +62,160 @@ impl Calibrate {
             spec.truth = chosen.unwrap_or(spec.truth);
         });
         let plans = project.calibration_plan()?;
+        let cost = cost(&project, &plans);
+        if self.dry_run {
+            return match global.json {
+                true => super::print_json(&calibration_json(&project, &[])),
+                false => Ok(output::print(&cost)?),
+            };
+        }
+        if !global.quiet {
+            output::note(cost.trim_end());
+        }
         let progress = Progress::new(global.quiet);
         let outcome = project.calibrate(&progress);
         progress.finish();
         let calibrations = outcome?;
-        let _ = (plans, calibrations, Look::Bold);
+        if global.json {
+            return super::print_json(&calibration_json(&project, &calibrations));
+        }
+        output::print(&render(&project, &calibrations))?;
+        output::print(&format!("results in {}\n", project.folder().display()))?;
         Ok(())
     }
 }
 
-#[allow(dead_code)]
-fn x(_: &Project, _: &CalibrationPlan) {
-    output::note("");
+/// What the calibration takes, said before it begins.
+fn cost(project: &Project, plans: &[CalibrationPlan]) -> String {
+    let spec = &project.settings()[0].study.calibrate;
+    let first = &plans[0];
+    let mut text = format!("calibration with truth = \"{}\": ", first.truth.name());
+    match first.truth {
+        Truth::HeldOutRuns => {
+            let each = if spec.i_trials == 1 { String::new() } else { format!(", {} times each", spec.i_trials) };
+            let _ = write!(
+                text,
+                "{} held out in {}{each}",
+                counted(first.runs.held_out, "run"),
+                counted(first.t_trials, "group")
+            );
+        }
+        _ => {
+            let _ = write!(text, "{} x {}", counted(first.t_trials, "T-trial"), counted(spec.i_trials, "I-trial"));
+        }
+    }
+    if plans.len() > 1 {
+        let _ = write!(text, ", for each of {} settings", plans.len());
+    }
+    let sum = |f: fn(&CalibrationPlan) -> usize| plans.iter().map(f).sum::<usize>();
+    let runs = sum(|p| p.missing_runs);
+    let noun = if runs == 1 { "simulator run" } else { "simulator runs" };
+    let _ = write!(text, "\n{} {noun} to make; held-out: {}", thousands(runs), thousands(sum(|p| p.runs.held_out)));
+    let (kept, total) = (sum(|p| p.kept), sum(|p| p.i_trials));
+    if kept > 0 {
+        let _ = write!(text, "; {} of {} I-trials are there already", thousands(kept), thousands(total));
+    }
+    text.push('\n');
+    let mut notes: Vec<&String> = plans.iter().flat_map(|plan| &plan.notes).collect();
+    notes.dedup();
+    for note in notes {
+        text.push_str(&wrapped(&format!("note: {note}"), "  "));
+        text.push('\n');
+    }
+    text
+}
+
+/// `12,800`.
+fn thousands(n: usize) -> String {
+    let digits = n.to_string();
+    let lead = digits.len() % 3;
+    let groups = digits.as_bytes()[lead..].chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
+    let head = (lead > 0).then(|| digits[..lead].to_owned());
+    head.into_iter().chain(groups).collect::<Vec<_>>().join(",")
+}
+
+/// A table of all settings, then the verdicts.
+fn render(project: &Project, calibrations: &[Calibration]) -> String {
+    let coloured = output::stdout_coloured();
+    let keys: Vec<String> = project.settings()[0].label.iter().map(|(key, _)| key.clone()).collect();
+    let leading = keys.len() + 2;
+    let columns =
+        ["method", "unknown", "log-gamma (limit)", "p", "holds 50 %", "holds 90 %", "width (of prior's)", "verdict"];
+    let mut grid = Grid::new(keys.into_iter().chain(columns.map(str::to_owned)).collect(), leading);
+    for (setting, calibration) in project.settings().iter().zip(calibrations) {
+        let answer = setting.study.infer.answer.name();
+        for method in &calibration.methods {
+            for unknown in &method.unknowns {
+                let labels = setting.label.iter().map(|(_, value)| value.clone());
+                let names = [method.method.clone(), unknown.unknown.clone()];
+                grid.push(labels.chain(names).chain(cells(unknown)).collect(), method.method == answer);
+            }
+        }
+    }
+    let mut text = format!("{}\n", grid.render(output::width(), coloured));
+    let spoken = calibrations.len() <= MAX_SPOKEN;
+    for calibration in calibrations {
+        if !calibration.plan.label.is_empty() && spoken {
+            let _ = writeln!(text, "{}\n", paint(&describe(&calibration.plan.label), Look::Bold, coloured));
+        }
+        for method in calibration.methods.iter().filter(|_| spoken) {
+            text.push_str(&spoken_verdict(method, coloured));
+        }
+    }
+    if !spoken {
+        text.push_str("calibration.json has the verdicts in words\n");
+    }
+    let failed: usize = calibrations.iter().flat_map(|c| &c.methods).map(|m| m.failed).sum();
+    if failed > 0 {
+        let _ = writeln!(text, "{} failed; their reasons are in calibration.csv", counted(failed, "trial"));
+    }
+    text
+}
+
+fn cells(unknown: &UnknownSummary) -> [String; 6] {
+    let number = |x: Option<f64>, digits: usize| x.map_or("-".to_owned(), |x| format!("{x:.digits$}"));
+    let log_gamma = match (unknown.log_gamma, unknown.log_gamma_threshold) {
+        (Some(found), Some(limit)) => format!("{found:.1} ({limit:.1})"),
+        _ => "-".to_owned(),
+    };
+    let holds = |level: f64| {
+        let found = unknown.coverage.iter().find(|c| (c.level - level).abs() < 1e-9);
+        found.map_or("-".to_owned(), |c| {
+            format!("{:.0} ({:.0}-{:.0}) %", 100.0 * c.share, 100.0 * c.lower, 100.0 * c.upper)
+        })
+    };
+    let width = unknown.width_90.map_or("-".to_owned(), |width| {
+        let [width] = rounded([width], width);
+        unknown.width_90_relative.map_or(width.clone(), |share| format!("{width} ({:.0} %)", 100.0 * share))
+    });
+    let p = unknown.t_trial_p_value.map(|p| if p < 0.001 { "<0.001".to_owned() } else { number(Some(p), 3) });
+    let kind = unknown.verdict.name().to_owned();
+    [log_gamma, p.unwrap_or_else(|| "-".to_owned()), holds(0.5), holds(0.9), width, kind]
+}
+
+/// A method's verdict, with the causes that fit and what to do.
+fn spoken_verdict(method: &MethodSummary, coloured: bool) -> String {
+    let verdict = &method.verdict;
+    let head = format!("{}: {}.", method.method, verdict.kind.name());
+    let mut text = wrapped(&format!("{head} {}", verdict.sentences.join(" ")), "  ");
+    if let Some(rest) = text.strip_prefix(&head) {
+        text = format!("{}{rest}", paint(&head, Look::Bold, coloured));
+    }
+    text.push('\n');
+    for cause in &verdict.causes {
+        let line = format!("  - {}: {} {}", cause.cause.name(), cause.evidence, cause.advice);
+        text.push_str(&wrapped(&line, "    "));
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_separated() {
+        assert_eq!([0, 999, 1000, 12800, 1_234_567].map(thousands), ["0", "999", "1,000", "12,800", "1,234,567"]);
+    }
 }

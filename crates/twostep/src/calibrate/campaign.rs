@@ -173,3 +173,145 @@ impl Monitor for Quiet<'_> {
 
     fn progress(&self, _: &str, _: usize, _: usize) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::trial::Ranked;
+    use super::*;
+    use crate::infer::rank;
+    use crate::monitor::Silent;
+    use crate::stream::Stream;
+    use rand::RngExt;
+    use rand_distr::StandardNormal;
+    use std::sync::Mutex;
+
+    /// An inference whose posterior is known: truth and data are normal, so that the posterior given y is N(y / 2, 1/2), of
+    /// which it draws with the sd times `width`.
+    struct Mock {
+        width: f64,
+        /// Draws follow an autoregression with this coefficient.
+        correlation: f64,
+        /// Whether draws are thinned by their effective number.
+        thinned: bool,
+        done: Mutex<Vec<(usize, usize, &'static str)>>,
+    }
+
+    impl Mock {
+        fn new(width: f64, correlation: f64, thinned: bool) -> Self {
+            Self { width, correlation, thinned, done: Mutex::new(Vec::new()) }
+        }
+    }
+
+    impl Procedure for Mock {
+        type Trained = ();
+
+        fn i_trials(&self, t_trial: usize) -> usize {
+            1 + t_trial % 3
+        }
+
+        fn train(&self, t_trial: usize, _: &dyn Monitor) -> Result<()> {
+            match t_trial {
+                7 => Err(Error::failed("T-step", "of the seventh trial", "none")),
+                _ => Ok(()),
+            }
+        }
+
+        fn infer(&self, (): &(), t: usize, i: usize, methods: &[Method], _: &dyn Monitor) -> Result<Vec<Trial>> {
+            let stream = Stream::root(3).at(t as u64).at(i as u64);
+            let mut rng = stream.rng();
+            let truth: f64 = rng.sample(StandardNormal);
+            let y = truth + rng.sample::<f64, _>(StandardNormal);
+            let (mean, sd) = (0.5 * y, self.width * 0.5_f64.sqrt());
+            let n = 1000;
+            let mut z: f64 = rng.sample(StandardNormal);
+            let mut next = || {
+                let e: f64 = rng.sample(StandardNormal);
+                z = self.correlation * z + (1.0 - self.correlation * self.correlation).sqrt() * e;
+                mean + sd * z
+            };
+            let draws: Vec<f64> = (0..n).map(|_| next()).collect();
+            let effective = n as f64 * (1.0 - self.correlation) / (1.0 + self.correlation);
+            let (rank, ranked, pit) =
+                rank(&draws, if self.thinned { effective } else { n as f64 }, truth, stream.at(1));
+            if t == 8 && methods.contains(&Method::EPost) {
+                return Err(Error::failed("E-Post", "of the eighth trial", "none"));
+            }
+            self.done.lock().unwrap().extend(methods.iter().map(|m| (t, i, m.name())));
+            let ranked = Ranked {
+                unknown: "omega".into(),
+                truth,
+                pit,
+                rank: Some(rank),
+                draws: Some(ranked),
+                q05: 0.0,
+                q95: 1.0,
+            };
+            let trial = |method: &Method| Trial {
+                t_trial: t,
+                i_trial: i,
+                method: method.name().into(),
+                weight: 1.0,
+                ranked: vec![ranked.clone()],
+                evidence: Evidence::default(),
+                failed: None,
+            };
+            Ok(methods.iter().map(trial).collect())
+        }
+    }
+
+    /// Keeps in memory.
+    #[derive(Default)]
+    struct Memory(Mutex<Vec<Trial>>);
+
+    impl TrialSink for Memory {
+        fn keep(&self, trials: &[Trial]) -> Result<()> {
+            self.0.lock().unwrap().extend_from_slice(trials);
+            Ok(())
+        }
+    }
+
+    const METHODS: [Method; 2] = [Method::ELik, Method::EPost];
+
+    #[test]
+    fn only_what_is_missing_is_done_and_failures_are_outcomes() {
+        let (mock, memory) = (Mock::new(1.0, 0.0, true), Memory::default());
+        let first = run(&mock, 6, &METHODS[..1], Vec::new(), &memory, &Silent).unwrap();
+        let kept = memory.0.lock().unwrap().clone();
+        assert_eq!(first.len(), 2 * (1 + 2 + 3));
+        assert_eq!(kept.len(), first.len());
+        mock.done.lock().unwrap().clear();
+        let all = run(&mock, 12, &METHODS, kept, &memory, &Silent).unwrap();
+        assert_eq!(all.len(), 2 * 4 * (1 + 2 + 3));
+        assert!(all.is_sorted_by_key(|trial| (trial.t_trial, trial.i_trial, trial.method == "e-post")));
+        let done = mock.done.lock().unwrap();
+        assert!(done.iter().all(|(t, _, method)| *t >= 6 || *method == "e-post"), "{done:?}");
+        let failed: Vec<(usize, usize, &str)> =
+            all.iter().filter(|t| t.failed.is_some()).map(|t| (t.t_trial, t.i_trial, t.method.as_str())).collect();
+        // The seventh T-trial has two I-trials, and fails by every method; the eighth has three.
+        assert_eq!(failed[..4], [(7, 0, "e-lik"), (7, 0, "e-post"), (7, 1, "e-lik"), (7, 1, "e-post")]);
+        assert_eq!(failed[4..], [(8, 0, "e-post"), (8, 1, "e-post"), (8, 2, "e-post")]);
+        assert!(all.iter().filter(|t| t.t_trial < 6 && t.method == "e-lik").eq(&first));
+    }
+
+    /// Ranks of a correct posterior are uniform on 0..=99, whatever the autocorrelation of its draws, if these are thinned.
+    #[test]
+    fn ranks_of_a_known_posterior_are_uniform() {
+        let chi_square = |width: f64, correlation: f64, thinned: bool| {
+            let mock = Mock::new(width, correlation, thinned);
+            let trials = run(&mock, 2000, &METHODS[..1], Vec::new(), &Memory::default(), &Silent).unwrap();
+            let mut counts = [0.0; 10];
+            let ranked: Vec<&Ranked> = trials.iter().flat_map(|trial| &trial.ranked).collect();
+            ranked.iter().for_each(|ranked| counts[(10.0 * ranked.pit) as usize] += 1.0);
+            let expected = ranked.len() as f64 / 10.0;
+            counts.iter().map(|count| (count - expected).powi(2) / expected).sum::<f64>()
+        };
+        // 99.9 % point of chi-square with nine degrees of freedom.
+        let critical = 27.88;
+        for correlation in [0.0, 0.9, 0.99] {
+            let found = chi_square(1.0, correlation, true);
+            assert!(found < critical, "{correlation}: {found}");
+        }
+        assert!(chi_square(0.7, 0.0, true) > critical, "a posterior that is too narrow");
+        assert!(chi_square(1.0, 0.99, false) > critical, "99 of a thousand draws that are worth five");
+    }
+}

@@ -1,15 +1,17 @@
 //! Calibrates a study: says what that costs, does the trials that are missing, and writes what they show.
 
-use super::trials::{Runs, Trier, forecast};
-use super::{Project, VERSION, Workplace};
-use crate::calibrate::{self, Trial, Truth};
+use super::trials::{Runs, Trier, forecast, is_replicated};
+use super::{Project, VERSION, Workplace, stages};
+use crate::calibrate::{self, Context, MethodSummary, Trial, Truth, summarise};
 use crate::error::Result;
 use crate::infer::propagation::Method;
 use crate::kernels::instruction_set;
+use crate::likelihood::Sd;
 use crate::monitor::Monitor;
 use crate::store::{Heading, Journal};
 use crate::study::{Setting, Stage};
 use crate::table::{Table, write_atomically};
+use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
@@ -29,8 +31,10 @@ pub struct CalibrationPlan {
     pub i_trials: usize,
     /// I-trials that are kept from before, by all methods.
     pub kept: usize,
-    /// Simulator runs that are still to be made, and those that exist and are held out.
+    /// Simulator runs that all trials take, and those that exist and are held out.
     pub runs: Runs,
+    /// Simulator runs that are still to be made.
+    pub missing_runs: usize,
     /// What to know before.
     pub notes: Vec<String>,
     /// Hash of everything that a trial depends on besides its numbers.
@@ -43,6 +47,8 @@ pub struct Calibration {
     pub plan: CalibrationPlan,
     /// Every outcome: by T-trial, I-trial and method.
     pub trials: Vec<Trial>,
+    /// What they say of each method.
+    pub methods: Vec<MethodSummary>,
 }
 
 impl Project {
@@ -57,7 +63,7 @@ impl Project {
             .map(|index| {
                 let mut plan = self.plan_setting(index)?;
                 if !seen.insert(plan.fingerprint.clone()) {
-                    plan.runs.simulated = 0;
+                    plan.missing_runs = 0;
                 }
                 Ok(plan)
             })
@@ -82,13 +88,12 @@ impl Project {
         let missing = forecast.i_trials.saturating_sub(done.len());
         let finished = |t: &usize| done.range((*t, 0)..(t + 1, 0)).count() == study.calibrate.i_trials;
         let unfinished = (0..forecast.t_trials).filter(|t| !finished(t)).count();
-        let mut runs = Runs {
-            simulated: unfinished * forecast.runs_of_t_trial + missing * forecast.runs_of_i_trial,
-            held_out: forecast.held_out,
-        };
-        if forecast.needs_own_runs && !self.is_fresh(index, Stage::Simulate) {
-            runs.simulated += forecast.own_runs;
-        }
+        let own_runs = if forecast.needs_own_runs { forecast.own_runs } else { 0 };
+        let runs_of = |t: usize, i: usize| t * forecast.runs_of_t_trial + i * forecast.runs_of_i_trial;
+        let runs =
+            Runs { simulated: runs_of(forecast.t_trials, forecast.i_trials) + own_runs, held_out: forecast.held_out };
+        let own_runs = if self.is_fresh(index, Stage::Simulate) { 0 } else { own_runs };
+        let missing_runs = runs_of(unfinished, missing) + own_runs;
         Ok(CalibrationPlan {
             label: label.clone(),
             truth: study.calibrate.truth,
@@ -96,6 +101,7 @@ impl Project {
             i_trials: forecast.i_trials,
             kept: done.len(),
             runs,
+            missing_runs,
             notes: forecast.notes,
             fingerprint,
         })
@@ -116,12 +122,35 @@ impl Project {
                     Some(twin) => twin.trials.clone(),
                     None => self.try_setting(index, &plan.fingerprint, &mut workplace, monitor)?,
                 };
-            out.push(Calibration { plan, trials });
+            let methods = summarise(&trials, &self.context(index)?);
+            out.push(Calibration { plan, trials, methods });
         }
         monitor.progress("settings", self.settings.len(), self.settings.len());
         self.claim(&mut workplace)?;
         write_atomically(&self.folder.join("calibration.csv"), &self.trials_table(&out)?)?;
+        let json = format!("{:#}\n", calibration_json(self, &out));
+        write_atomically(&self.folder.join("calibration.json"), json.as_bytes())?;
         Ok(out)
+    }
+
+    /// What the statistics need to know of a setting.
+    fn context(&self, index: usize) -> Result<Context> {
+        let study = &self.settings[index].study;
+        let (unknowns, sigmas) = (study.prior()?, study.sigma_names());
+        let sds = study.outputs.iter().zip(sigmas).filter_map(|(output, name)| match (&output.noise.sd, name) {
+            (Sd::Prior(prior), Some(name)) => Some((name, prior.clone())),
+            _ => None,
+        });
+        let priors = unknowns.iter().map(|(name, prior)| (name.to_owned(), prior.clone())).chain(sds).collect();
+        Ok(Context {
+            priors,
+            truth: study.calibrate.truth,
+            propagates_sigma_a: study.infer.sigma_a,
+            error: study.infer.error,
+            replicated: is_replicated(study)?,
+            n_t: stages::planned_runs(study)?,
+            stream: stages::root(study).named("calibrate").named("statistics"),
+        })
     }
 
     fn try_setting(
@@ -229,6 +258,46 @@ impl Project {
         }
         table.to_csv()
     }
+}
+
+/// The content of `calibration.json`; without calibrations, what they would take.
+pub fn calibration_json(project: &Project, calibrations: &[Calibration]) -> Value {
+    let plans: Vec<CalibrationPlan> = match calibrations {
+        [] => project.calibration_plan().unwrap_or_default(),
+        some => some.iter().map(|c| c.plan.clone()).collect(),
+    };
+    let settings: Vec<Value> = plans
+        .iter()
+        .enumerate()
+        .map(|(i, plan)| {
+            let study = &project.settings[i].study;
+            let label: Map<String, Value> = plan.label.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
+            let methods: Map<String, Value> = calibrations
+                .get(i)
+                .map_or(&[][..], |c| &c.methods)
+                .iter()
+                .map(|m| (m.method.clone(), serde_json::to_value(m).unwrap_or(Value::Null)))
+                .collect();
+            json!({
+                "setting": label,
+                "number": i + 1,
+                "truth": plan.truth.name(),
+                "t_trials": plan.t_trials,
+                "i_trials": plan.i_trials,
+                "runs": stages::planned_runs(study).ok(),
+                "simulator_runs": plan.runs.simulated,
+                "held_out_runs": plan.runs.held_out,
+                "seed": study.seed,
+                "study_hash": plan.fingerprint,
+                "version": VERSION,
+                "instruction_set": instruction_set(),
+                "answer": study.infer.answer.name(),
+                "notes": plan.notes,
+                "methods": methods,
+            })
+        })
+        .collect();
+    json!({ "study": project.settings[0].study.name, "settings": settings })
 }
 
 fn text<T: ToString>(value: Option<T>) -> String {

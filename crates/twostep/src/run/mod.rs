@@ -6,7 +6,7 @@ mod stages;
 mod summary;
 mod trials;
 
-pub use calibrate::{Calibration, CalibrationPlan};
+pub use calibrate::{Calibration, CalibrationPlan, calibration_json};
 pub use predict::predict;
 pub use summary::summary;
 pub use trials::Runs;

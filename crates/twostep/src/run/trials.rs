@@ -187,11 +187,6 @@ impl<'a> Trier<'a> {
         }
     }
 
-    /// Whether some point is measured more than once.
-    pub(super) fn is_replicated(&self) -> bool {
-        self.layout.iter().any(|layout| layout.replicates() > 1)
-    }
-
     fn stream(&self, t_trial: usize) -> Stream {
         stages::root(self.study).named("calibrate").at(t_trial as u64)
     }
@@ -359,8 +354,8 @@ impl<'a> Trier<'a> {
         let r_hats = reports.clone().flat_map(|report| report.parameters.iter().filter_map(|p| p.r_hat));
         let t_r_hat = r_hats.reduce(f64::max).filter(|r| r.is_finite());
         let t_warned = reports.clone().any(|report| {
-            let chains_disagree =
-                report.method == "nuts" && report.parameters.iter().any(|p| p.r_hat.is_some_and(|r| r > 1.01));
+            let chains_disagree = report.method == "nuts"
+                && report.parameters.iter().any(|p| p.r_hat.is_some_and(|r| r > train::CHAINS_AGREE));
             report.divergences > 0 || chains_disagree
         });
         let noise = |o: usize| {
@@ -548,6 +543,14 @@ fn folds(study: &Study, set: &TrainingSet) -> Result<Vec<Vec<usize>>> {
     }
     let n = study.calibrate.t_trials.min(runs.len());
     Ok((0..n).map(|fold| runs.iter().copied().skip(fold).step_by(n).collect()).collect())
+}
+
+/// Whether some point is measured more than once.
+///
+/// # Errors
+/// As for [`Layout::of`].
+pub(super) fn is_replicated(study: &Study) -> Result<bool> {
+    Ok(Layout::of(study)?.iter().any(|layout| layout.replicates() > 1))
 }
 
 /// What a study's trials take.

@@ -15,10 +15,13 @@ pub fn shipped() -> &'static [Shipped] {
     &[
         ("starter", &[file!("", "starter.toml")]),
         ("sir", &[file!("", "sir.toml")]),
+        ("null", &[file!("", "null.toml"), file!("", "null_design.csv")]),
         ("paper/linear", &[file!("paper/", "linear.toml"), file!("paper/", "linear_design.csv")]),
         ("paper/slope", &[file!("paper/", "slope.toml"), file!("paper/", "slope_design.csv")]),
         ("paper/logistic", &[file!("paper/", "logistic.toml")]),
+        ("paper/logistic_calibration", &[file!("paper/", "logistic_calibration.toml")]),
         ("paper/pce", &[file!("paper/", "pce.toml")]),
+        ("paper/pce_calibration", &[file!("paper/", "pce_calibration.toml")]),
         ("paper/sir", &[file!("paper/", "sir.toml")]),
     ]
 }

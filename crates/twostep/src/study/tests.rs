@@ -155,10 +155,13 @@ fn every_shipped_study_loads() {
     let expected = [
         ("starter", 1),
         ("sir", 1),
+        ("null", 1),
         ("paper/linear", 3),
         ("paper/slope", 2),
         ("paper/logistic", 9),
+        ("paper/logistic_calibration", 6),
         ("paper/pce", 24),
+        ("paper/pce_calibration", 20),
         ("paper/sir", 1),
     ];
     assert_eq!(shipped().iter().map(|(name, _)| *name).collect::<Vec<_>>(), expected.map(|(name, _)| name));
@@ -171,7 +174,7 @@ fn every_shipped_study_loads() {
         }
         // What the paper asks for and we would not: priors that reach beyond the range.
         let notes = warnings(&settings).map_or(0, |notes| notes.problems.len());
-        assert_eq!(notes, usize::from(matches!(*name, "sir" | "paper/sir" | "paper/linear")), "{name}");
+        assert_eq!(notes, usize::from(matches!(*name, "sir" | "null" | "paper/sir" | "paper/linear")), "{name}");
     }
     let linear = load(&studies().join("paper/linear.toml")).unwrap();
     assert_eq!(linear[1].label, [("surrogate.sigma_a".to_owned(), "0.5".to_owned())]);
@@ -298,7 +301,11 @@ fn wrong_studies_are_refused_at_their_line() {
         (BASE, "clusters = \"none\"", "clusters = 501", "clusters = 501", "501 clusters of 500 T-draws",
             "raise train.draws"),
         (BASE, "clusters = \"none\"", "[infer.nuts]\nchains = 0", "chains = 0", "0 is out of range", "from 1"),
-        (BASE, "clusters = \"none\"", "[calibrate]\nt_trials = 3", "[calibrate]", "no key `calibrate`", "known are"),
+        (BASE, "clusters = \"none\"", "[calibration]\nt_trials = 3", "[calibration]", "no key `calibration`", "calibrate"),
+        (BASE, "clusters = \"none\"", "[calibrate]\ntrials = 3", "trials = 3", "no key `trials`", "t_trials"),
+        (BASE, "clusters = \"none\"", "[calibrate]\nt_trials = 0", "t_trials = 0", "calibrate.t_trials", "1"),
+        (BASE, "clusters = \"none\"", "[calibrate]\ntruth = \"simulater\"", "truth = \"simulater\"",
+            "calibrate.truth", "simulator"),
         (BASE, "clusters = \"none\"", "[sweep]\n\"design.rums\" = [1, 2]", "\"design.rums\" = [1, 2]",
             "[design] has no key `rums`", "did you mean \"runs\"?"),
         (BASE, "clusters = \"none\"", "[sweep]\n\"design.runs\" = [10, 0]", "\"design.runs\" = [10, 0]",

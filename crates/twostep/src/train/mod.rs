@@ -23,6 +23,9 @@ use std::sync::Arc;
 /// Probabilities of the quantiles that every summary gives.
 pub const PROBABILITIES: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.95];
 
+/// R-hat up to which chains agree.
+pub const CHAINS_AGREE: f64 = 1.01;
+
 /// Simulator runs: D_T.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainingSet {
@@ -486,13 +489,15 @@ impl Fit<'_> {
         let natural = |runs: &[&[Vec<f64>]]| -> Vec<Vec<Vec<f64>>> {
             runs.iter().map(|draws| draws.iter().map(|z| density.natural(z)).collect()).collect()
         };
-        // Chains that missed a part, or stay each in another, are replaced by the runs that found it with its weight, unless
-        // the study insists on NUTS.
+        // Chains that missed a part, stay each in another, or could not follow the density, are replaced by the runs that found
+        // it with its weight, unless the study insists on NUTS.
+        let divergences = chains.iter().map(|c| c.diverging).sum();
         let disagree = (0..Bayes::dim(&density)).any(|d| {
             let values: Vec<Vec<f64>> = chains.iter().map(|c| c.coordinate(d)).collect();
-            diagnostics::r_hat(&values) > 1.05
+            diagnostics::r_hat(&values) > CHAINS_AGREE
         });
-        let replaced = spec.method == TrainMethod::Auto && check.agree && (disagree || check.overlooked.is_some());
+        let in_trouble = disagree || divergences > 0 || check.overlooked.is_some();
+        let replaced = spec.method == TrainMethod::Auto && check.agree && in_trouble;
         let (method, runs, columns): (_, Vec<&[Vec<f64>]>, Vec<Vec<f64>>) = if replaced {
             let draws = check.draws(spec.draws, stream.named("draws"));
             let columns = draws.into_iter().map(|z| density.natural(z)).collect();
@@ -506,7 +511,7 @@ impl Fit<'_> {
         let log_weights = vec![0.0; columns.len()];
         let mut report = self.report(method, &coefficients, &sigma_a, &log_weights);
         if !replaced {
-            report.divergences = chains.iter().map(|c| c.diverging).sum();
+            report.divergences = divergences;
         }
         let runs = natural(&runs);
         for (j, parameter) in report.parameters.iter_mut().enumerate() {
@@ -520,8 +525,9 @@ impl Fit<'_> {
         }
         if replaced && check.overlooked.is_none() {
             report.warnings.push(format!(
-                "T-step of `{}`: the NUTS chains disagree; the draws are those of tempered sequential Monte Carlo, whose runs agree",
-                self.name
+                "T-step of `{}`: the NUTS chains {}; the draws are those of tempered sequential Monte Carlo, whose runs agree",
+                self.name,
+                if disagree { "disagree" } else { "diverge" }
             ));
         }
         if let Some(found) = check.overlooked {
@@ -606,7 +612,7 @@ impl TReport {
         let bad = self
             .parameters
             .iter()
-            .filter(|p| self.method == "nuts" && p.r_hat.is_some_and(|r| r > 1.01))
+            .filter(|p| self.method == "nuts" && p.r_hat.is_some_and(|r| r > CHAINS_AGREE))
             .max_by(|a, b| a.r_hat.partial_cmp(&b.r_hat).unwrap_or(std::cmp::Ordering::Equal));
         if let Some(worst) = bad {
             self.warnings.push(format!(
