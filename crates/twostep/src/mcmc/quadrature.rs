@@ -316,34 +316,37 @@ impl<'a, C: Components> Evaluator<'a, C> {
         let log_volume = self.fill(&cell, buffers);
         let (k, dim) = (self.components.len(), self.components.axes().len());
         let Buffers { values, max, best, .. } = buffers;
-        max.fill(f64::NEG_INFINITY);
-        for node in 0..self.n_nodes {
-            for (c, &l) in values[node * k..(node + 1) * k].iter().enumerate() {
-                if l > max[c] {
-                    (max[c], best[c]) = (l, node);
-                }
-            }
-        }
-        let peaks = self.peaks(values, max, best);
-        let kept = keep.then(|| values.clone());
-        // From here on values are densities relative to the component's largest node.
         kernels::dispatch(
             #[inline(always)]
             || {
-                for row in values.chunks_exact_mut(k) {
-                    for (value, max) in row.iter_mut().zip(max.iter()) {
-                        *value = kernels::exp(*value - if max.is_finite() { *max } else { 0.0 });
+                max.fill(f64::NEG_INFINITY);
+                for (node, row) in values.chunks_exact(k).enumerate() {
+                    for ((max, best), &l) in max.iter_mut().zip(best.iter_mut()).zip(row) {
+                        *best = if l > *max { node } else { *best };
+                        *max = if l > *max { l } else { *max };
                     }
                 }
             },
         );
+        let peaks = self.peaks(values, max, best);
+        let kept = keep.then(|| values.clone());
+        // From here on values are densities relative to the component's largest node.
         let mut sums = vec![0.0; k];
-        for node in 0..self.n_nodes {
-            let weight: f64 = (0..dim).map(|d| self.rule.weights[digit(node, d, dim)]).product();
-            for (sum, value) in sums.iter_mut().zip(&values[node * k..(node + 1) * k]) {
-                *sum += weight * value;
-            }
-        }
+        kernels::dispatch(
+            #[inline(always)]
+            || {
+                for (node, row) in values.chunks_exact_mut(k).enumerate() {
+                    let mut weight = 1.0;
+                    for d in 0..dim {
+                        weight *= self.rule.weights[digit(node, d, dim)];
+                    }
+                    for ((value, max), sum) in row.iter_mut().zip(max.iter()).zip(sums.iter_mut()) {
+                        *value = kernels::exp(*value - if max.is_finite() { *max } else { 0.0 });
+                        *sum += weight * *value;
+                    }
+                }
+            },
+        );
         let log_integral: Vec<f64> = sums.iter().zip(max.iter()).map(|(s, m)| m + s.ln() + log_volume).collect();
         let rough = (0..dim).map(|d| self.roughness(d, values)).collect();
         let leaf = Leaf { cell, log_integral, values: kept, rough: [0.0; MAX_AXES], hidden: (f64::NEG_INFINITY, 0) };
