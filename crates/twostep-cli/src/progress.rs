@@ -21,6 +21,9 @@ const BETWEEN_LINES: Duration = Duration::from_secs(10);
 const KNOWN_PIECES: usize = 3;
 const KNOWN_TIME: Duration = Duration::from_secs(2);
 
+/// Work that belongs to no stage.
+const APART: [&str; 1] = ["enough"];
+
 /// Shows a bar on a terminal, lines elsewhere, and nothing if told to be quiet.
 pub(crate) struct Progress {
     stop: Arc<AtomicBool>,
@@ -63,7 +66,7 @@ impl Shared {
 struct State {
     /// `None` before the first report of a setting.
     stage: Option<Stage>,
-    /// The method whose many fits are counted, within the I-step.
+    /// The method whose many fits are counted, within the I-step; without a stage, the work that has none.
     part: Option<String>,
     done: usize,
     total: usize,
@@ -110,29 +113,30 @@ impl State {
         }
         let stage = Stage::ALL.into_iter().find(|stage| stage.name() == what);
         let part = stage.is_none().then(|| what.to_owned());
+        let is_apart = APART.contains(&what);
         // Methods are parts of the I-step.
-        let stage = stage.unwrap_or(Stage::Infer);
-        if (Some(stage), &part, total) != (self.stage, &self.part, self.total) {
+        let stage = (!is_apart).then_some(stage.unwrap_or(Stage::Infer));
+        if (stage, &part, total) != (self.stage, &self.part, self.total) {
             // The first report of a stage may come with its first piece, which began when the stage before ended.
-            let began = if self.stage == Some(stage) || done > 0 { self.stage_began } else { now };
-            let pieces_began = if self.stage == Some(stage) { self.reported } else { began };
-            self.begin(Some(stage), began);
+            let began = if self.stage == stage || done > 0 { self.stage_began } else { now };
+            let pieces_began = if self.stage == stage { self.reported } else { began };
+            self.begin(stage, began);
             (self.part, self.total, self.pieces_began) = (part, total, pieces_began);
         }
         self.reported = now;
         // Threads report out of order.
         self.done = self.done.max(done);
         // Runs take alike, and so do fits of one method; methods and outputs do not.
-        let are_alike = stage == Stage::Simulate || self.part.is_some();
+        let are_alike = stage == Some(Stage::Simulate) || self.part.is_some();
         let elapsed = now.duration_since(self.pieces_began);
         self.due = (are_alike && self.done >= KNOWN_PIECES && elapsed >= KNOWN_TIME && self.done < total)
             .then(|| now + elapsed.mul_f64((total - self.done) as f64 / self.done as f64));
-        if self.part.is_some() || self.done < total {
+        if (self.part.is_some() && !is_apart) || self.done < total {
             return None;
         }
         let seconds = now.duration_since(self.stage_began).as_secs_f64();
         let line = format!("{}: {total} of {total} done, {seconds:.1} s", self.head());
-        let next = Stage::ALL.into_iter().skip_while(|other| *other != stage).nth(1);
+        let next = Stage::ALL.into_iter().skip_while(|other| Some(*other) != stage).nth(1);
         self.begin(next, now);
         Some(line)
     }
@@ -140,8 +144,8 @@ impl State {
     /// What is done: `setting 2 of 9, infer, e-post`.
     fn head(&self) -> String {
         let setting = self.setting.map(|(number, total)| format!("setting {number} of {total}"));
-        let stage = self.stage.map_or("working", Stage::name).to_owned();
-        let parts: Vec<String> = setting.into_iter().chain([stage]).chain(self.part.clone()).collect();
+        let stage = self.stage.map(Stage::name).or(self.part.is_none().then_some("working")).map(str::to_owned);
+        let parts: Vec<String> = setting.into_iter().chain(stage).chain(self.part.clone()).collect();
         parts.join(", ")
     }
 
@@ -264,6 +268,20 @@ mod tests {
         // Out of order.
         state.report("simulate", 3, 40, at(501));
         assert_eq!(state.done, 4);
+    }
+
+    #[test]
+    fn work_without_a_stage_has_its_own_name_and_a_forecast() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut state = State::new(start);
+        state.report("settings", 0, 1, start);
+        state.report("simulate", 40, 40, at(5));
+        state.report("enough", 0, 16, at(6));
+        state.report("enough", 4, 16, at(16));
+        assert_eq!(format!("{}, {}", state.head(), state.tail(at(16))), "enough, 4 of 16, 10 s, about 30 s left");
+        assert_eq!(state.report("enough", 16, 16, at(50)).unwrap(), "enough: 16 of 16 done, 44.0 s");
+        assert_eq!(state.head(), "working");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One file per command; what `run`, `simulate`, `train` and `infer` share.
 
 pub(crate) mod check;
+pub(crate) mod enough;
 pub(crate) mod infer;
 pub(crate) mod methods;
 pub(crate) mod new;
@@ -40,6 +41,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Command::Train(command) => command.execute(global),
         Command::Infer(command) => command.execute(global),
         Command::Predict(command) => command.execute(global),
+        Command::Enough(command) => command.execute(global),
         Command::Check(command) => command.execute(global),
         Command::Status(command) => command.execute(global),
         Command::New(command) => command.execute(global),

@@ -1,9 +1,11 @@
 //! Does a study: which stages are stale, what can be reused, what is computed and kept.
 
+mod enough;
 mod predict;
 mod stages;
 mod summary;
 
+pub use enough::{Enough, EnoughResult, SuggestedRuns, SurrogateShare, Width, Widths, enough_json};
 pub use predict::predict;
 pub use summary::summary;
 
