@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use twostep::calibrate::{I_TRIALS, T_TRIALS};
 use twostep::monitor::Monitor;
 use twostep::study::Stage;
 
@@ -20,6 +21,9 @@ const BETWEEN_LINES: Duration = Duration::from_secs(10);
 /// A forecast waits for so many pieces and so much time: before, it would be a guess.
 const KNOWN_PIECES: usize = 3;
 const KNOWN_TIME: Duration = Duration::from_secs(2);
+
+/// Work that belongs to no stage.
+const APART: [&str; 2] = ["enough", I_TRIALS];
 
 /// Shows a bar on a terminal, lines elsewhere, and nothing if told to be quiet.
 pub(crate) struct Progress {
@@ -63,10 +67,14 @@ impl Shared {
 struct State {
     /// `None` before the first report of a setting.
     stage: Option<Stage>,
-    /// The method whose many fits are counted, within the I-step.
+    /// The method whose many fits are counted, within the I-step; without a stage, the work that has none.
     part: Option<String>,
     done: usize,
     total: usize,
+    /// Pieces that were done before the count began.
+    kept: usize,
+    /// T-trials that are trained, and all.
+    trained: Option<(usize, usize)>,
     /// Setting and number of settings, where there is more than one.
     setting: Option<(usize, usize)>,
     /// When the stage began.
@@ -87,6 +95,8 @@ impl State {
             part: None,
             done: 0,
             total: 0,
+            kept: 0,
+            trained: None,
             setting: None,
             stage_began: now,
             pieces_began: now,
@@ -108,31 +118,39 @@ impl State {
             self.begin(None, now);
             return None;
         }
+        if what == T_TRIALS {
+            let before = self.trained.map_or(0, |(done, _)| done);
+            self.trained = Some((done.max(before), total));
+            return None;
+        }
         let stage = Stage::ALL.into_iter().find(|stage| stage.name() == what);
         let part = stage.is_none().then(|| what.to_owned());
+        let is_apart = APART.contains(&what);
         // Methods are parts of the I-step.
-        let stage = stage.unwrap_or(Stage::Infer);
-        if (Some(stage), &part, total) != (self.stage, &self.part, self.total) {
+        let stage = (!is_apart).then_some(stage.unwrap_or(Stage::Infer));
+        if (stage, &part, total) != (self.stage, &self.part, self.total) {
             // The first report of a stage may come with its first piece, which began when the stage before ended.
-            let began = if self.stage == Some(stage) || done > 0 { self.stage_began } else { now };
-            let pieces_began = if self.stage == Some(stage) { self.reported } else { began };
-            self.begin(Some(stage), began);
+            let began = if self.stage == stage || done > 0 { self.stage_began } else { now };
+            let pieces_began = if self.stage == stage { self.reported } else { began };
+            self.begin(stage, began);
             (self.part, self.total, self.pieces_began) = (part, total, pieces_began);
+            self.kept = if is_apart { done } else { 0 };
         }
         self.reported = now;
         // Threads report out of order.
         self.done = self.done.max(done);
         // Runs take alike, and so do fits of one method; methods and outputs do not.
-        let are_alike = stage == Stage::Simulate || self.part.is_some();
+        let are_alike = stage == Some(Stage::Simulate) || self.part.is_some();
         let elapsed = now.duration_since(self.pieces_began);
-        self.due = (are_alike && self.done >= KNOWN_PIECES && elapsed >= KNOWN_TIME && self.done < total)
-            .then(|| now + elapsed.mul_f64((total - self.done) as f64 / self.done as f64));
-        if self.part.is_some() || self.done < total {
+        let new = self.done - self.kept;
+        self.due = (are_alike && new >= KNOWN_PIECES && elapsed >= KNOWN_TIME && self.done < total)
+            .then(|| now + elapsed.mul_f64((total - self.done) as f64 / new as f64));
+        if (self.part.is_some() && !is_apart) || self.done < total {
             return None;
         }
         let seconds = now.duration_since(self.stage_began).as_secs_f64();
         let line = format!("{}: {total} of {total} done, {seconds:.1} s", self.head());
-        let next = Stage::ALL.into_iter().skip_while(|other| *other != stage).nth(1);
+        let next = Stage::ALL.into_iter().skip_while(|other| Some(*other) != stage).nth(1);
         self.begin(next, now);
         Some(line)
     }
@@ -140,8 +158,9 @@ impl State {
     /// What is done: `setting 2 of 9, infer, e-post`.
     fn head(&self) -> String {
         let setting = self.setting.map(|(number, total)| format!("setting {number} of {total}"));
-        let stage = self.stage.map_or("working", Stage::name).to_owned();
-        let parts: Vec<String> = setting.into_iter().chain([stage]).chain(self.part.clone()).collect();
+        let stage = self.stage.map(Stage::name).or(self.part.is_none().then_some("working")).map(str::to_owned);
+        let trained = self.trained.map(|(done, total)| format!("{done} of {total} {T_TRIALS}"));
+        let parts: Vec<String> = setting.into_iter().chain(stage).chain(trained).chain(self.part.clone()).collect();
         parts.join(", ")
     }
 
@@ -264,6 +283,35 @@ mod tests {
         // Out of order.
         state.report("simulate", 3, 40, at(501));
         assert_eq!(state.done, 4);
+    }
+
+    #[test]
+    fn work_without_a_stage_has_its_own_name_and_a_forecast() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut state = State::new(start);
+        state.report("settings", 0, 1, start);
+        state.report("simulate", 40, 40, at(5));
+        state.report("enough", 0, 16, at(6));
+        state.report("enough", 4, 16, at(16));
+        assert_eq!(format!("{}, {}", state.head(), state.tail(at(16))), "enough, 4 of 16, 10 s, about 30 s left");
+        assert_eq!(state.report("enough", 16, 16, at(50)).unwrap(), "enough: 16 of 16 done, 44.0 s");
+        assert_eq!(state.head(), "working");
+    }
+
+    #[test]
+    fn trials_that_were_kept_say_nothing_about_the_pace() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut state = State::new(start);
+        state.report("settings", 0, 1, start);
+        state.report(I_TRIALS, 100, 200, at(0));
+        state.report(T_TRIALS, 60, 100, at(1));
+        state.report(I_TRIALS, 110, 200, at(10));
+        assert_eq!(
+            format!("{}: {}", state.head(), state.tail(at(10))),
+            "60 of 100 T-trials, I-trials: 110 of 200, 10 s, about 90 s left"
+        );
     }
 
     #[test]

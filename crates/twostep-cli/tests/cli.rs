@@ -809,6 +809,74 @@ fn ctrl_c_stops_and_keeps_finished_stages() {
 }
 
 #[test]
+fn whether_runs_were_enough_is_told_kept_and_written() {
+    let place = Place::with_study("enough", TINY);
+    let ran = place.run(&["enough", "study.toml"]).ends(0);
+    holds(&ran.err, "enough: 16 of 16 done");
+    holds(&ran.out, "surrogate share");
+    holds(&ran.out, "verdict: ");
+    let file: Value = serde_json::from_str(&place.read("study.twostep/enough.json")).unwrap();
+    let sizes: Vec<u64> =
+        file["widths_by_runs"].as_array().unwrap().iter().map(|size| size["runs"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [8, 12, 19, 30]);
+    // Ten coefficients and sigma_a.
+    assert_eq!(file["widths_by_runs"][0]["prior_in_charge"], true);
+    assert!(["enough", "more", "cannot tell"].contains(&file["verdict"].as_str().unwrap()), "{file}");
+    assert!(file["surrogate_share"]["gamma"]["share"].is_f64(), "{file}");
+    assert_eq!(file["suggested_runs"].is_null(), file["suggested_runs_reason"].is_string(), "{file}");
+    // Nothing but the runs and the answer: neither T-draws nor I-draws of the study itself.
+    assert!(!place.0.join("study.twostep/t_draws.csv").exists());
+
+    let before = files(&place.0);
+    let again = place.run(&["enough", "study.toml", "--json"]).ends(0);
+    assert_eq!(again.json(), file);
+    assert_eq!(files(&place.0), before);
+    holds(&place.run(&["enough", "study.toml"]).ends(0).out, "verdict (kept): ");
+    // Another share, another answer; a share that no posterior has is refused.
+    let other = place.run(&["enough", "study.toml", "--share", "0.999", "--json"]).ends(0).json();
+    assert_eq!((&other["verdict"], &other["suggested_runs"]), (&Value::from("enough"), &Value::Null));
+    holds(&place.run(&["enough", "study.toml", "--share", "1"]).ends(2).err, "between 0 and 1");
+    // The study's own run leaves it alone.
+    place.run(&["run", "study.toml"]).ends(0);
+    assert!(place.0.join("study.twostep/enough.json").exists());
+}
+
+#[test]
+fn settings_of_a_sweep_are_judged_one_by_one() {
+    let place = Place::with_study("enough-sweep", &format!("{TINY}\n[sweep]\n\"surrogate.degree\" = [1, 2]\n"));
+    let ran = place.run(&["enough", "study.toml", "--json", "-q"]).ends(0).json();
+    let all: Value = serde_json::from_str(&place.read("study.twostep/enough.json")).unwrap();
+    assert_eq!(all, ran);
+    for (setting, degree) in all["settings"].as_array().unwrap().iter().zip(["1", "2"]) {
+        assert_eq!(setting["setting"]["surrogate.degree"], degree);
+        let own = format!("study.twostep/{}/enough.json", setting["folder"].as_str().unwrap());
+        let own: Value = serde_json::from_str(&place.read(&own)).unwrap();
+        assert_eq!(own["verdict"], setting["verdict"]);
+    }
+    let text = place.run(&["enough", "study.toml"]).ends(0).out;
+    holds(&text, "surrogate.degree = 2\n");
+    // What a setting that is gone left behind goes with it.
+    place.write("study.toml", &format!("{TINY}\n[sweep]\n\"surrogate.degree\" = [1]\n"));
+    place.run(&["run", "study.toml"]).ends(0);
+    assert!(!place.0.join("study.twostep/surrogate.degree=2").exists());
+}
+
+#[test]
+fn studies_that_cannot_be_judged_are_refused() {
+    let place = Place::new("enough-refused");
+    place.run(&["new", "slope", "--from", "paper/slope"]).ends(0);
+    holds(&place.run(&["enough", "slope.toml"]).ends(2).err, "1 simulator run cannot be compared with fewer");
+    let (unmeasured, rest) = TINY.split_once("[measurements.synthetic]").unwrap();
+    let infer = rest.split_once("[infer]").unwrap().1;
+    place.write("study.toml", &format!("{unmeasured}[infer]{infer}"));
+    holds(&place.run(&["enough", "study.toml"]).ends(2).err, "how many runs are enough depends on what is measured");
+    place.write("t_draws.csv", "sigma_a\n1\n");
+    place.write("study.toml", &TINY.replace("draws = 20\n", "import = \"t_draws.csv\"\n"));
+    holds(&place.run(&["enough", "study.toml"]).ends(2).err, "T-draws from a file cannot be trained again");
+    assert!(!place.0.join("study.twostep").exists());
+}
+
+#[test]
 fn an_out_folder_that_cannot_be_made_is_bad_input() {
     let place = Place::with_study("unwritable", TINY);
     // A file where a folder must be: refused for every user, root included.
@@ -832,7 +900,7 @@ fn a_reader_that_leaves_early_is_no_failure() {
 fn help_names_every_command_and_the_methods() {
     let place = Place::new("help");
     let help = place.run(&["--help"]).ends(0).out;
-    for command in ["run", "simulate", "train", "infer", "predict", "check", "status", "new", "methods"] {
+    for command in ["run", "simulate", "train", "infer", "predict", "enough", "check", "status", "new", "methods"] {
         assert!(help.lines().any(|line| line.starts_with(&format!("  {command} "))), "{command}\n{help}");
     }
     for command in ["run", "infer"] {

@@ -21,3 +21,12 @@ pub trait Monitor: Sync {
 pub struct Silent;
 
 impl Monitor for Silent {}
+
+/// Passes on the request to stop, and hears nothing of the pieces of what is itself counted as one.
+pub struct Quiet<'a>(pub &'a dyn Monitor);
+
+impl Monitor for Quiet<'_> {
+    fn proceed(&self) -> bool {
+        self.0.proceed()
+    }
+}

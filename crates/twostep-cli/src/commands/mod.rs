@@ -2,6 +2,7 @@
 
 pub(crate) mod calibrate;
 pub(crate) mod check;
+pub(crate) mod enough;
 pub(crate) mod infer;
 pub(crate) mod methods;
 pub(crate) mod new;
@@ -42,6 +43,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Command::Infer(command) => command.execute(global),
         Command::Calibrate(command) => command.execute(global),
         Command::Predict(command) => command.execute(global),
+        Command::Enough(command) => command.execute(global),
         Command::Check(command) => command.execute(global),
         Command::Status(command) => command.execute(global),
         Command::New(command) => command.execute(global),

@@ -3,7 +3,7 @@
 use super::trial::{Evidence, Trial};
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, Quiet};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -161,17 +161,6 @@ impl Counter<'_> {
         self.monitor.progress(T_TRIALS, self.trained.fetch_add(1, Ordering::Relaxed) + 1, self.t_trials);
         trained
     }
-}
-
-/// A monitor that hears nothing of the steps within a trial.
-struct Quiet<'a>(&'a dyn Monitor);
-
-impl Monitor for Quiet<'_> {
-    fn proceed(&self) -> bool {
-        self.0.proceed()
-    }
-
-    fn progress(&self, _: &str, _: usize, _: usize) {}
 }
 
 #[cfg(test)]

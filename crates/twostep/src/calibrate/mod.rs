@@ -2,6 +2,7 @@
 //! they say.
 
 mod campaign;
+pub mod enough;
 mod spec;
 mod summary;
 mod trial;

@@ -142,7 +142,7 @@ impl Histogram {
         for (s, (share, place)) in shares.iter().zip(places.iter()).enumerate() {
             let mass = weight * share;
             // Far below anything that could be seen in a quantile.
-            if !(mass > 1e-14) {
+            if mass <= 1e-14 {
                 continue;
             }
             let at = ((place - start) * inverse).clamp(0.0, last);

@@ -76,7 +76,7 @@ impl Project {
         let fingerprint = study.calibration_fingerprint(&forecast.layout);
         let methods: HashSet<&str> = study.infer.methods.iter().map(|method| method.name()).collect();
         // Held-out runs are not drawn, so that no number of them per T-trial bounds what counts.
-        let bound = (forecast.held_out == 0).then_some(study.calibrate.i_trials).unwrap_or(usize::MAX);
+        let bound = if forecast.held_out == 0 { study.calibrate.i_trials } else { usize::MAX };
         let mut done: BTreeMap<(usize, usize), HashSet<String>> = BTreeMap::new();
         for trial in Journal::read(&self.journal(&fingerprint), &fingerprint)? {
             let inside = trial.t_trial < forecast.t_trials && trial.i_trial < bound;

@@ -1,12 +1,14 @@
 //! Does a study: which stages are stale, what can be reused, what is computed and kept.
 
 mod calibrate;
+mod enough;
 mod predict;
 mod stages;
 mod summary;
 mod trials;
 
 pub use calibrate::{Calibration, CalibrationPlan, calibration_json};
+pub use enough::{Enough, EnoughResult, SuggestedRuns, SurrogateShare, Width, Widths, enough_json};
 pub use predict::predict;
 pub use summary::summary;
 pub use trials::Runs;

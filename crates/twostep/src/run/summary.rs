@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::study::{MeasurementSource, Study};
 use crate::table::Table;
 use serde_json::{Map, Value, json};
+use std::path::Path;
 
 /// The content of `summary.json`.
 pub fn summary(project: &Project, results: &[SettingResult]) -> Value {
@@ -40,7 +41,7 @@ pub fn summary(project: &Project, results: &[SettingResult]) -> Value {
             json!({
                 "setting": label,
                 "number": i + 1,
-                "folder": folder_name(project, result),
+                "folder": folder_name(project, &result.folder),
                 "study_hash": result.study_hash,
                 "version": result.made_by.version,
                 "instruction_set": result.made_by.instruction_set,
@@ -60,9 +61,9 @@ pub fn summary(project: &Project, results: &[SettingResult]) -> Value {
     json!({ "study": study.name, "settings": settings })
 }
 
-/// The setting's folder as seen from the summary.
-fn folder_name(project: &Project, result: &SettingResult) -> String {
-    let inside = result.folder.strip_prefix(project.folder()).unwrap_or(&result.folder);
+/// A setting's folder as seen from the project's.
+pub(super) fn folder_name(project: &Project, folder: &Path) -> String {
+    let inside = folder.strip_prefix(project.folder()).unwrap_or(folder);
     if inside.as_os_str().is_empty() { ".".into() } else { inside.display().to_string() }
 }
 
@@ -93,7 +94,7 @@ fn table(project: &Project, results: &[SettingResult]) -> Result<Table> {
     let names: Vec<&str> = [&keys[..], places, &["method", "unknown", "engine"], &numbers, &optional, &origin].concat();
     let mut columns: Vec<Vec<String>> = vec![Vec::new(); names.len()];
     for (i, (setting, result)) in project.settings().iter().zip(results).enumerate() {
-        let place = [(i + 1).to_string(), folder_name(project, result)];
+        let place = [(i + 1).to_string(), folder_name(project, &result.folder)];
         for posterior in &result.posteriors {
             for u in &posterior.unknowns {
                 let label = result.label.iter().map(|(_, value)| value.clone());

@@ -26,6 +26,9 @@ const LOCK: &str = ".lock";
 /// Name of the copy of the measurements.
 const MEASUREMENTS: &str = "measurements.csv";
 
+/// Name of the file that says whether the runs were enough.
+const ENOUGH: &str = "enough.json";
+
 /// What to do about a folder that cannot be used.
 const ELSEWHERE: &str = "choose a folder you may write to with --out";
 
@@ -301,7 +304,7 @@ impl Folder {
         self.write_json(LEDGER, &ledger)
     }
 
-    /// Removes the files of all stages, and nothing else.
+    /// Removes the files of all stages, what is derived from them, and nothing else.
     ///
     /// # Errors
     /// What the system says.
@@ -310,7 +313,9 @@ impl Folder {
         if ledger.stages.is_empty() {
             return Ok(());
         }
-        self.remove_files(ledger.stages.values().flat_map(|record| &record.files))?;
+        // What is derived from the stages goes with them.
+        let derived = [ENOUGH.to_owned()];
+        self.remove_files(ledger.stages.values().flat_map(|record| &record.files).chain(&derived))?;
         ledger.stages.clear();
         self.write_json(LEDGER, &ledger)
     }
@@ -456,6 +461,16 @@ impl Folder {
             }
         }
         Ok(posteriors)
+    }
+
+    /// Writes whether the runs were enough.
+    pub fn write_enough<T: Serialize + DeserializeOwned>(&self, enough: &T) -> Result<()> {
+        self.write_json(ENOUGH, enough)
+    }
+
+    /// Reads it back.
+    pub fn read_enough<T: DeserializeOwned>(&self) -> Result<T> {
+        self.read_json(ENOUGH)
     }
 }
 
