@@ -4,8 +4,8 @@
 //! # The road that data takes
 //!
 //! ```text
-//! study.toml -> design -> simulate -> train (T-step) -> infer (I-step)
-//!               points    runs        TPosterior        IPosterior
+//! study.toml -> design -> simulate -> train (T-step) -> infer (I-step) -> calibrate (two-step SBC)
+//!               points    runs        TPosterior        IPosterior       Trial, MethodSummary
 //! ```
 //!
 //! One direction, one stage after the other. Every stage is a function of its part of the study, of what came before, and of
@@ -20,6 +20,7 @@
 //! | y_I | [`infer::Measured`] |
 //! | u = Point, E-Post, E-Lik, E-Log-Lik | [`infer::propagation::Method`] |
 //! | p(omega given y_I, u) | [`infer::IPosterior`] |
+//! | Algorithm 1 | [`calibrate::run`], [`run::Project::calibrate`] |
 //!
 //! # Example
 //!

@@ -230,7 +230,7 @@ fn held_out_runs_agree_with_the_simulator() {
             let omega = |method: &twostep::calibrate::MethodSummary| {
                 let unknown = method.unknowns.iter().find(|u| u.unknown == "omega").unwrap();
                 assert_eq!(unknown.log_gamma.is_none(), std::ptr::eq(method, b));
-                unknown.coverage.iter().find(|c| c.level == 0.9).unwrap().clone()
+                *unknown.coverage.iter().find(|c| c.level == 0.9).unwrap()
             };
             let (a, b) = (omega(a), omega(b));
             assert!(a.lower <= b.upper && b.lower <= a.upper, "{a:?} {b:?}");

@@ -7,6 +7,7 @@ use crate::results::Grid;
 use crate::session;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
+use twostep::run::CalibrationPlan;
 
 /// Arguments of `status`.
 #[derive(Debug, clap::Args)]
@@ -22,6 +23,9 @@ impl Status {
     pub(crate) fn execute(&self, global: &Global) -> Result<(), Failure> {
         let project = session::open(&self.study, global, self.measurements.as_deref())?;
         let stages = project.status();
+        // A study that cannot be calibrated, or has never been, has nothing to show.
+        let calibrations: Vec<CalibrationPlan> =
+            project.calibration_plan().unwrap_or_default().into_iter().filter(|plan| plan.kept > 0).collect();
         if global.json {
             let stages: Vec<Value> = stages
                 .iter()
@@ -32,9 +36,18 @@ impl Status {
                     json!({ "setting": label, "stage": stage, "fresh": fresh, "reason": status.reason })
                 })
                 .collect();
+            let calibrations: Vec<Value> = calibrations
+                .iter()
+                .map(|plan| {
+                    let label: Map<String, Value> =
+                        plan.label.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+                    json!({ "setting": label, "truth": plan.truth.name(), "kept": plan.kept, "i_trials": plan.i_trials })
+                })
+                .collect();
             return super::print_json(&json!({
                 "folder": project.folder().display().to_string(),
                 "stages": stages,
+                "calibration": calibrations,
                 "other_measurements": project.other_measurements(),
             }));
         }
@@ -50,6 +63,11 @@ impl Status {
         }
         let table = grid.render(output::width(), output::stdout_coloured());
         let mut text = format!("{table}\nresults in {}\n", project.folder().display());
+        if !calibrations.is_empty() {
+            let sum = |f: fn(&CalibrationPlan) -> usize| calibrations.iter().map(f).sum::<usize>();
+            let (kept, total) = (sum(|plan| plan.kept), sum(|plan| plan.i_trials));
+            text.push_str(&format!("calibration: {kept} of {total} I-trials are there\n"));
+        }
         for folder in project.other_measurements() {
             text.push_str(&format!("results of other measurements in {}\n", folder.display()));
         }

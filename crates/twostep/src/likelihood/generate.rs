@@ -35,6 +35,14 @@ pub enum Generator {
 }
 
 impl Generator {
+    /// Its sd, where it has one.
+    pub fn sd(&self) -> Option<f64> {
+        match *self {
+            Self::Normal { sd } | Self::LogNormal { sd } | Self::StudentT { sd, .. } => Some(sd),
+            Self::NegativeBinomial { .. } | Self::Poisson | Self::None => None,
+        }
+    }
+
     /// One measurement around `m`. Counts around a mean that is not positive are zero.
     pub fn sample(&self, m: f64, rng: &mut impl Rng) -> f64 {
         match *self {

@@ -128,6 +128,15 @@ pub enum Family {
 }
 
 impl Family {
+    /// The same family to generate measurements with.
+    pub fn generator(&self, sd: f64) -> Generator {
+        match *self {
+            Self::Normal => Generator::Normal { sd },
+            Self::LogNormal { .. } => Generator::LogNormal { sd },
+            Self::StudentT { df } => Generator::StudentT { sd, df },
+        }
+    }
+
     /// The density.
     pub fn likelihood(&self) -> Box<dyn Likelihood> {
         match *self {

@@ -6,7 +6,7 @@ use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::infer::{self, InferSpec, Located, Measured};
-use crate::likelihood::{ErrorSharing, Family, Generator, Sd};
+use crate::likelihood::{ErrorSharing, Family, Generator, NoiseSpec, Sd};
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
 use crate::simulate::design;
@@ -41,7 +41,7 @@ impl Layout {
                 let known = stages::synthetic_conditions(study, at, *replicates);
                 let layout = study.outputs.iter().map(|output| {
                     let generator = noise.iter().find(|(n, _)| *n == output.name).map(|(_, g)| *g);
-                    let differs = |g: &Generator| !is_inferring(g, &output.noise.family, &output.noise.sd);
+                    let differs = |g: &Generator| !is_inferring(g, &output.noise);
                     let other = other(&output.name).or(generator.filter(differs));
                     Self { known: known.clone(), sd: None, other }
                 });
@@ -83,23 +83,11 @@ impl Layout {
 /// Whether generated measurements follow the inferring noise: then its sd comes from the prior where it has one.
 ///
 /// Measurements that were generated without noise are to be measured with the inferring one.
-fn is_inferring(generator: &Generator, family: &Family, sd: &Sd) -> bool {
-    let same_sd = |s: f64| !matches!(sd, Sd::Fixed(own) if *own != s);
-    match (generator, family) {
-        (Generator::None, _) => true,
-        (Generator::Normal { sd }, Family::Normal) | (Generator::LogNormal { sd }, Family::LogNormal { .. }) => {
-            same_sd(*sd)
-        }
-        (Generator::StudentT { sd, df }, Family::StudentT { df: own }) => df == own && same_sd(*sd),
-        _ => false,
-    }
-}
-
-fn generator(family: &Family, sd: f64) -> Generator {
-    match *family {
-        Family::Normal => Generator::Normal { sd },
-        Family::LogNormal { .. } => Generator::LogNormal { sd },
-        Family::StudentT { df } => Generator::StudentT { sd, df },
+fn is_inferring(generator: &Generator, noise: &NoiseSpec) -> bool {
+    match (generator.sd(), &noise.sd) {
+        (Some(sd), Sd::Fixed(own)) if sd != *own => false,
+        (Some(sd), _) => noise.family.generator(sd) == *generator,
+        (None, _) => *generator == Generator::None,
     }
 }
 
@@ -332,9 +320,8 @@ impl<'a> Trier<'a> {
                 Sd::Column => None,
             };
             let y = values.iter().enumerate().map(|(i, &m)| {
-                let own = || {
-                    generator(&output.noise.family, sigma.or(layout.sd.as_ref().map(|sd| sd[i])).unwrap_or(f64::NAN))
-                };
+                let own =
+                    || output.noise.family.generator(sigma.or(layout.sd.as_ref().map(|sd| sd[i])).unwrap_or(f64::NAN));
                 layout.other.unwrap_or_else(own).sample(m, &mut rng)
             });
             measured.push(Measured {

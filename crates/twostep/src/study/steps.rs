@@ -304,14 +304,10 @@ fn linspace(text: &str) -> Option<Vec<f64>> {
 
 /// Noise like the inferring one, where its sd is a number.
 fn default_generator(noise: &NoiseSpec) -> Option<Generator> {
-    let Sd::Fixed(sd) = noise.sd else {
-        return None;
-    };
-    Some(match noise.family {
-        Family::Normal => Generator::Normal { sd },
-        Family::LogNormal { .. } => Generator::LogNormal { sd },
-        Family::StudentT { df } => Generator::StudentT { sd, df },
-    })
+    match noise.sd {
+        Sd::Fixed(sd) => Some(noise.family.generator(sd)),
+        Sd::Prior(_) | Sd::Column => None,
+    }
 }
 
 fn generator(field: &Field<'_>, noise: &NoiseSpec) -> Option<Generator> {
