@@ -142,7 +142,8 @@ impl Study {
                     smc,
                 } = &self.infer;
                 part("infer.propagate".into(), sigma_a);
-                part("infer.error".into(), error);
+                // Without sigma_a there is no error to share.
+                part("infer.error".into(), &sigma_a.then_some(error));
                 part("infer.engine".into(), engine);
                 part("infer.clusters".into(), clusters);
                 part("infer.representative".into(), representative);
