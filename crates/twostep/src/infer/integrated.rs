@@ -1,10 +1,11 @@
 //! The likelihood of every T-draw with the unknown measurement sds integrated out, so that the grid runs over the unknowns
 //! alone: given the unknowns and a T-draw, each output's sd is one-dimensional quadrature.
 
-use super::likelihoods::{Likelihoods, Workspace};
+use super::likelihoods::{Likelihoods, NodeTables, Workspace};
 use super::propagation::Propagation;
 use crate::draws::pick_weighted;
-use crate::kernels;
+use crate::kernels::{self, NodeTerms, PANEL};
+use crate::likelihood::Class;
 use crate::matrix::Matrix;
 use crate::mcmc::quadrature::{Axis, Components, Grid, NODES};
 use crate::prior::{Marginal, Prior};
@@ -19,6 +20,13 @@ use std::borrow::Cow;
 const NOTHING: f64 = 20.0;
 /// Widest panel in log sigma: five nodes integrate `sigma` itself over it to ten digits.
 const WIDEST: f64 = 2.0;
+/// Sds of log sigma in a panel of [`NODES`] nodes, which integrate a normal density to 1e-8 and interpolate it.
+const NARROW: f64 = 1.6;
+/// Sds of log sigma in a panel of [`PANEL`] nodes, which integrate a normal density to [`WIDE_ERROR`].
+const WIDE: f64 = 4.5;
+/// Error of a logarithm of an integral over wide panels.
+#[cfg(test)]
+const WIDE_ERROR: f64 = 1e-5;
 /// Mass of a mixture that may be left out of the marginal of an sd: it moves no printed digit.
 const NEGLIGIBLE: f64 = 1e-5;
 /// Sds tried when the range of one is looked for.
@@ -37,13 +45,50 @@ struct SigmaRule {
     /// Nodes, and log of (weight x prior density x sigma).
     sigma: Vec<f64>,
     log_weight: Vec<f64>,
-    /// `a` and `b` of every class at every node and draw (K x S), where sigma_A makes them depend on the draw.
-    tables: Vec<(Matrix, Matrix)>,
+    /// The likelihood of every draw at these nodes, where draws are not pooled and it reduces.
+    by_draw: Option<ByDraw>,
     /// The integral as a function of the residual sum of squares, where the output depends on the surrogate through one
     /// such sum alone.
     curve: Option<Curve>,
+    /// Else what integrates `by_draw` with fewer nodes, in panels of [`PANEL`]; they are too wide for a marginal.
+    panels: Option<ByDraw>,
+    /// Where there is no `by_draw`: `a` and `b` of every class at every node and draw (K x S), if sigma_A makes them depend
+    /// on the draw.
+    tables: Vec<(Matrix, Matrix)>,
     /// For a pool that is linear in the log-likelihoods: `sum_s alpha_s a_k,s` and `alpha_s b_k,s` at every node.
     linear: Option<(Vec<f64>, Matrix)>,
+}
+
+/// The likelihood of every draw at the nodes of a rule.
+#[derive(Clone, Debug)]
+struct ByDraw {
+    /// Log-weights of the nodes and what depends on nothing.
+    base: Vec<f64>,
+    tables: NodeTables,
+}
+
+impl ByDraw {
+    fn new(log_weight: &[f64], tables: NodeTables) -> Self {
+        Self { base: log_weight.iter().map(|w| w + tables.constant).collect(), tables }
+    }
+
+    /// Calls `f` with the terms at the unknowns set last.
+    fn with<R>(
+        &self,
+        likelihoods: &Likelihoods,
+        output: usize,
+        workspace: &Workspace,
+        f: impl FnOnce(&NodeTerms<'_>) -> R,
+    ) -> R {
+        let classes = self.tables.classes.iter().enumerate();
+        let classes: Vec<_> = classes.map(|(c, (a, b))| (a, b, likelihoods.residuals(output, c, workspace))).collect();
+        f(&NodeTerms {
+            base: &self.base,
+            classes: &classes,
+            inverse_sd: &self.tables.inverse_sd,
+            bounds: &likelihoods.bounds(output, workspace),
+        })
+    }
 }
 
 /// `F_s(R) = log sum_k exp(a_k,s + b_k,s R + log_weight_k)` by cubic interpolation in `log(R + offset)`.
@@ -57,49 +102,50 @@ struct Curve {
 }
 
 impl Curve {
-    /// Decades of R above the offset that are tabulated, as a natural logarithm.
-    const REACH: f64 = 27.6;
-
-    /// `coefficients(s, k)` gives a and b of draw s at node k.
-    fn new(
-        offset: f64,
-        n_measurements: usize,
-        n_rows: usize,
-        n_nodes: usize,
-        coefficients: impl Fn(usize, usize) -> (f64, f64) + Sync,
-    ) -> Self {
+    /// The curve of one class, whose measurements number `n`.
+    fn new(class: &Class, n: usize, by_draw: &ByDraw) -> Self {
+        // As multiples of the largest variance: residuals beyond leave the largest sd alone.
+        const FAR: f64 = 1e4;
+        let (a, b) = &by_draw.tables.classes[0];
+        let (least, most) = b
+            .data()
+            .iter()
+            .fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), b| (least.min(-0.5 / b), most.max(-0.5 / b)));
+        // Below the smallest variance that any draw allows the integral is flat in R.
+        let offset = least + class.scatter / (class.n * class.groups);
         let start = offset.ln();
         // The error of the cubic is h^4/384 times a fourth derivative of the order of the number of measurements: 1e-5 at
         // h = 0.1 for fifty.
-        let step = 0.1 * (50.0 / n_measurements as f64).powf(0.25).min(1.0);
-        let length = (Self::REACH / step).ceil() as usize;
-        let rows: Vec<Vec<f64>> = (0..n_rows)
+        let step = 0.1 * (50.0 / n as f64).powf(0.25).min(2.0);
+        let length = ((1.0 + FAR * most / offset).ln() / step).ceil() as usize + 2;
+        let rows: Vec<Vec<f64>> = (0..a.rows())
             .into_par_iter()
             .map(|s| {
-                let terms: Vec<(f64, f64)> = (0..n_nodes).map(|k| coefficients(s, k)).collect();
+                let a: Vec<f64> = a.row(s).iter().zip(&by_draw.base).map(|(a, base)| a + base).collect();
                 let mut row = Vec::with_capacity(2 * length);
                 for i in 0..length {
                     let shifted = (start + step * i as f64).exp();
-                    let r = shifted - offset;
-                    let top = terms.iter().fold(f64::NEG_INFINITY, |m, (a, b)| m.max(a + b * r));
-                    let (mut sum, mut slope) = (0.0, 0.0);
-                    for (a, b) in &terms {
-                        let e = (a + b * r - top).exp();
-                        sum += e;
-                        slope += e * b;
-                    }
+                    let (value, slope) = kernels::log_sum_exp_affine(&a, b.row(s), shifted - offset);
                     // Derivative by the logarithm.
-                    row.extend([top + sum.ln(), slope / sum * shifted]);
+                    row.extend([value, slope * shifted]);
                 }
                 row
             })
             .collect();
-        Self { offset, start, step, rows: Matrix::from_rows(n_rows, 2 * length, rows.concat()) }
+        Self { offset, start, step, rows: Matrix::from_rows(a.rows(), 2 * length, rows.concat()) }
     }
 
-    fn at(&self, s: usize, r: f64) -> f64 {
+    /// `out[s] = F_s(residuals[s])`.
+    fn fill(&self, residuals: &[f64], out: &mut [f64]) {
+        kernels::log_positions(residuals, self.offset, self.start, self.step.recip(), out);
+        for (s, (out, &r)) in out.iter_mut().zip(residuals).enumerate() {
+            *out = self.at(s, r, *out);
+        }
+    }
+
+    /// `F_s(R)`, where `x` is the place of R among the nodes.
+    fn at(&self, s: usize, r: f64, x: f64) -> f64 {
         let row = self.rows.row(if self.rows.rows() == 1 { 0 } else { s });
-        let x = ((r + self.offset).ln() - self.start) / self.step;
         let last = row.len() / 2 - 1;
         if x >= last as f64 {
             // Beyond the last node the largest sd alone counts: linear in R.
@@ -126,26 +172,27 @@ struct Histogram {
 }
 
 impl Histogram {
-    fn new(offset: f64, n_measurements: usize, n_rows: usize) -> Self {
+    /// Over the reach of the curve of an output with so many measurements.
+    fn new(curve: &Curve, n_measurements: usize) -> Self {
         // Given R, log sigma has an sd of about sqrt(1 / 2n), so that the density of an sd is as wide as sqrt(2 / n) in log R.
         let step = (0.4 * (2.0 / n_measurements as f64).sqrt()).min(0.1);
-        let n_bins = (Curve::REACH / step).ceil() as usize + 3;
-        Self { offset, step, n_bins, rows: vec![Vec::new(); n_rows] }
+        let reach = curve.step * (curve.rows.cols() / 2) as f64;
+        let n_bins = (reach / step).ceil() as usize + 4;
+        Self { offset: curve.offset, step, n_bins, rows: vec![Vec::new(); curve.rows.rows()] }
     }
 
     /// Adds the weights of all draws at their R.
     fn add(&mut self, weight: f64, shares: &[f64], residuals: &[f64], places: &mut Vec<f64>) {
-        let (start, inverse, last) = (self.offset.ln(), self.step.recip(), (self.n_bins - 4) as f64);
-        places.clear();
-        places.extend(residuals.iter().map(|r| r + self.offset));
-        kernels::ln_each(places);
+        let last = (self.n_bins - 4) as f64;
+        places.resize(residuals.len(), 0.0);
+        kernels::log_positions(residuals, self.offset, self.offset.ln(), self.step.recip(), places);
         for (s, (share, place)) in shares.iter().zip(places.iter()).enumerate() {
             let mass = weight * share;
             // Far below anything that could be seen in a quantile.
             if mass <= 1e-14 {
                 continue;
             }
-            let at = ((place - start) * inverse).clamp(0.0, last);
+            let at = place.clamp(0.0, last);
             let (i, t) = (at as usize, at.fract());
             let row = if self.rows.len() == 1 { 0 } else { s };
             let bins = &mut self.rows[row];
@@ -170,20 +217,22 @@ impl Histogram {
         }
     }
 
-    /// The mass of each node of sigma, where `terms(s, k)` gives a and b of `log p(sigma_k | R) = a + b R + constant`.
-    fn spread(&self, n_nodes: usize, terms: impl Fn(usize, usize) -> (f64, f64) + Sync) -> Vec<f64> {
+    /// The mass of each node of sigma, where `log p(sigma_k | R) = a + b R + constant` of the only class.
+    fn spread(&self, by_draw: &ByDraw) -> Vec<f64> {
+        let n_nodes = by_draw.base.len();
+        let (a, b) = &by_draw.tables.classes[0];
         let of_rows: Vec<Vec<f64>> = self
             .rows
             .par_iter()
             .enumerate()
             .filter(|(_, bins)| !bins.is_empty())
             .map(|(s, bins)| {
-                let (a, b): (Vec<f64>, Vec<f64>) = (0..n_nodes).map(|k| terms(s, k)).unzip();
+                let a: Vec<f64> = a.row(s).iter().zip(&by_draw.base).map(|(a, base)| a + base).collect();
                 let (mut mass, mut shares) = (vec![0.0; n_nodes], vec![0.0; n_nodes]);
                 for (i, weight) in bins.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
                     let r = self.offset * ((i as f64 - 1.0) * self.step).exp_m1();
                     shares.fill(0.0);
-                    kernels::add_affine(0.0, r, &b, &mut shares);
+                    kernels::add_affine(0.0, r, b.row(s), &mut shares);
                     kernels::log_mean_exp_weights(&a, &mut shares);
                     mass.iter_mut().zip(&shares).for_each(|(mass, share)| *mass += weight * share);
                 }
@@ -200,20 +249,27 @@ impl Histogram {
     }
 }
 
-impl SigmaRule {
-    fn new(edges: Vec<f64>, prior: &Marginal) -> Self {
-        let (x, w) = gauss_legendre(NODES);
-        let (mut sigma, mut log_weight) = (Vec::new(), Vec::new());
-        for panel in edges.windows(2) {
-            let step = panel[1] - panel[0];
-            for j in 0..NODES {
-                let u = panel[0] + step * 0.5 * (x[j] + 1.0);
-                sigma.push(u.exp());
-                log_weight.push((0.5 * step * w[j]).ln() + prior.log_density(u.exp()) + u);
-            }
+/// Gauss-Legendre nodes in every panel of log sigma, and log of (weight x prior density x sigma).
+fn nodes_in(edges: &[f64], per_panel: usize, prior: &Marginal) -> (Vec<f64>, Vec<f64>) {
+    let (x, w) = gauss_legendre(per_panel);
+    let (mut sigma, mut log_weight) = (Vec::new(), Vec::new());
+    for panel in edges.windows(2) {
+        let step = panel[1] - panel[0];
+        for (x, w) in x.iter().zip(&w) {
+            let u = panel[0] + step * 0.5 * (x + 1.0);
+            sigma.push(u.exp());
+            log_weight.push((0.5 * step * w).ln() + prior.log_density(u.exp()) + u);
         }
-        Self { edges, sigma, log_weight, tables: Vec::new(), curve: None, linear: None }
     }
+    (sigma, log_weight)
+}
+
+/// Indices of at most `n` values, evenly by rank, the least and the largest among them.
+fn spread(values: &[f64], n: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let n = n.min(values.len());
+    (0..n).map(|i| order[i * (values.len() - 1) / (n - 1).max(1)]).collect()
 }
 
 /// Panels between two ends, each at most as wide as `width(u, u')` allows, the first and last halved again and again where
@@ -253,6 +309,8 @@ pub(super) struct Integrated<'a> {
     axes: Vec<Axis>,
     /// One per unknown sd, in the order of the prior.
     rules: Vec<SigmaRule>,
+    /// Log density of each component below which it has no mass to speak of, where that saves anything.
+    floors: Vec<f64>,
 }
 
 /// A component at unknowns where it fits best.
@@ -299,10 +357,14 @@ fn log_likelihoods(from: &Likelihoods, which: Option<usize>, sigma: &[f64], work
 #[derive(Default)]
 pub(super) struct Work {
     workspace: Workspace,
-    /// For each unknown sd: K x S values `l_s(sigma_k) + log_weight_k`, or K pooled ones.
+    /// For each unknown sd: K x S values `l_s(sigma_k) + log_weight_k`, or K pooled ones, where its rule needs them.
     tables: Vec<Vec<f64>>,
-    /// For each unknown sd: what its table integrates to.
+    /// For each unknown sd: the integral of every component over it.
     integrals: Vec<Vec<f64>>,
+    /// Values at the nodes of one draw.
+    nodes: Vec<f64>,
+    /// Share of every component in every mixture.
+    shares: Vec<f64>,
     row: Vec<f64>,
     /// Log-likelihood of each component, sds integrated out.
     total: Vec<f64>,
@@ -320,12 +382,37 @@ impl<'a> Integrated<'a> {
             .iter()
             .map(|m| Axis::new(m.support(), m.median(), 0.5 * (m.quantile(0.84) - m.quantile(0.16))))
             .collect();
-        let mut out = Self { likelihoods, prior, log_alpha, pooled, axes, rules: Vec::new() };
+        let mut out = Self { likelihoods, prior, log_alpha, pooled, axes, rules: Vec::new(), floors: Vec::new() };
         if likelihoods.n_sigmas() > 0 {
             let best = out.best();
             out.rules = (0..likelihoods.n_sigmas()).map(|j| out.rule(j, &best)).collect();
+            out.floors = out.floors();
         }
         out
+    }
+
+    /// What each component reaches at some point of the unknowns, less log units enough that what lies below is no part of
+    /// its mass. Several sds have no such bound for each by itself.
+    fn floors(&self) -> Vec<f64> {
+        const BELOW: f64 = 40.0;
+        if self.rules.len() != 1 || self.rules[0].panels.is_none() {
+            return Vec::new();
+        }
+        let none = || vec![f64::NEG_INFINITY; self.len()];
+        let points = self.halton();
+        let highest = points.par_iter().map_init(Work::default, |work, t| {
+            let omega = self.at(t);
+            self.integrate(&omega, f64::INFINITY, work);
+            let log_prior = self.log_prior(&omega);
+            work.total.iter().map(|l| l + log_prior - BELOW).collect::<Vec<f64>>()
+        });
+        // Maxima do not depend on the order.
+        highest.reduce(none, |a, b| a.iter().zip(&b).map(|(a, b)| f64::max(*a, *b)).collect())
+    }
+
+    /// Log prior density of the unknowns.
+    fn log_prior(&self, omega: &[f64]) -> f64 {
+        self.prior.marginals().iter().zip(omega).map(|(marginal, &x)| marginal.log_density(x)).sum()
     }
 
     /// The rule for sigma number `j`: its range is where its density at the best unknowns is not nothing, which holds for
@@ -359,14 +446,39 @@ impl<'a> Integrated<'a> {
         let width = |u: f64, v: f64| {
             let index = |u: f64| ((u - from) / (to - from) * curvature.len() as f64) as usize;
             let last = index(v).min(curvature.len() - 1);
-            1.6 / curvature[index(u).min(last)..=last].iter().fold(0.0, |m: f64, c| m.max(*c)).sqrt()
+            curvature[index(u).min(last)..=last].iter().fold(0.0, |m: f64, c| m.max(*c)).sqrt().recip()
         };
-        let mut rule = SigmaRule::new(panel_edges((from, to), width, pile_up), prior);
-        rule.tables = self.likelihoods.class_tables(output, &rule.sigma);
+        let edges = |sds: f64| panel_edges((from, to), |u, v| sds * width(u, v), pile_up);
+        let narrow = edges(NARROW);
+        let (sigma, log_weight) = nodes_in(&narrow, NODES, prior);
+        let mut rule = SigmaRule {
+            edges: narrow,
+            sigma,
+            log_weight,
+            by_draw: None,
+            curve: None,
+            panels: None,
+            tables: Vec::new(),
+            linear: None,
+        };
         // A pooled density of many draws is pooled before it is integrated.
         if self.pooled.is_none() || self.likelihoods.n_draws() == 1 {
-            rule.curve = self.curve(output, &rule);
+            let by_draw = |sigma: &[f64], log_weight: &[f64]| {
+                self.likelihoods.node_tables(output, sigma).map(|tables| ByDraw::new(log_weight, tables))
+            };
+            rule.by_draw = by_draw(&rule.sigma, &rule.log_weight);
+            match (&rule.by_draw, self.likelihoods.only_class(output)) {
+                (Some(by_draw), Some((class, ..))) => {
+                    rule.curve = Some(Curve::new(class, self.likelihoods.n_measurements(output), by_draw));
+                }
+                (Some(_), None) => {
+                    let (sigma, log_weight) = nodes_in(&edges(WIDE), PANEL, prior);
+                    rule.panels = by_draw(&sigma, &log_weight);
+                }
+                (None, _) => rule.tables = self.likelihoods.class_tables(output, &rule.sigma),
+            }
         } else {
+            rule.tables = self.likelihoods.class_tables(output, &rule.sigma);
             rule.linear = self.linear(output, &rule);
         }
         rule
@@ -416,25 +528,6 @@ impl<'a> Integrated<'a> {
         Some((a.collect(), b))
     }
 
-    fn curve(&self, output: usize, rule: &SigmaRule) -> Option<Curve> {
-        let (class, constant, error) = self.likelihoods.only_class(output)?;
-        // Below the smallest variance that any draw allows the integral is flat in R.
-        let steepest = match rule.tables.first() {
-            Some((_, b)) => b.data().iter().fold(0.0, |m: f64, b| m.max(-b)),
-            None => -class.terms(rule.sigma[0], 0.0, error).b,
-        };
-        let offset = 0.5 / steepest + class.scatter / (class.n * class.groups);
-        let rows = if rule.tables.is_empty() { 1 } else { self.likelihoods.n_draws() };
-        let n = self.likelihoods.n_measurements(output);
-        Some(Curve::new(offset, n, rows, rule.sigma.len(), |s, k| match rule.tables.first() {
-            Some((a, b)) => (a[(k, s)] + rule.log_weight[k] + constant, b[(k, s)]),
-            None => {
-                let terms = class.terms(rule.sigma[k], 0.0, error);
-                (terms.a + rule.log_weight[k] + constant, terms.b)
-            }
-        }))
-    }
-
     /// Largest curvature of the log density of log sigma at equally spaced places of the range, over the best
     /// unknowns, not falling with sigma: worse unknowns have their peak at larger sds, as sharp as the best.
     fn curvature(&self, output: usize, (from, to): (f64, f64), prior: &Marginal, best: &[Best<'_>]) -> Vec<f64> {
@@ -468,11 +561,11 @@ impl<'a> Integrated<'a> {
         out
     }
 
-    /// Each component (of very many, a sample) at its best unknowns: the best of Halton points, then of finer and finer steps
-    /// along the axes around it. Where there are several outputs also at the best unknowns of each alone: the outputs may
+    /// Each component (of many, a sample from one extreme to the other) at its best unknowns: the best of Halton points, then
+    /// of finer and finer steps along the axes around it. Where there are several outputs also at the best unknowns of each alone: the outputs may
     /// contradict each other, and then every compromise has its own sds.
     fn best(&self) -> Vec<Best<'_>> {
-        const SAMPLE: usize = 2048;
+        const SAMPLE: usize = 128;
         let (likelihoods, n_draws) = (self.likelihoods, self.likelihoods.n_draws());
         let mut objectives: Vec<Option<usize>> = vec![None];
         if likelihoods.n_outputs() > 1 {
@@ -491,7 +584,6 @@ impl<'a> Integrated<'a> {
             };
             return objectives.into_iter().map(start).collect();
         }
-        let sample: Vec<usize> = (0..n_draws).step_by(n_draws.div_ceil(SAMPLE)).collect();
         let mut out = Vec::new();
         for which in objectives {
             let mut start = vec![(f64::NEG_INFINITY, vec![0.5; self.axes.len()]); n_draws];
@@ -505,6 +597,12 @@ impl<'a> Integrated<'a> {
                     }
                 }
             }
+            // What the density of an sd depends on: how well a draw fits, and its sigma_A.
+            let mut scores: Vec<Vec<f64>> = vec![start.iter().map(|s| s.0).collect()];
+            scores.extend((0..likelihoods.n_outputs()).filter_map(|o| likelihoods.sigma_a(o)).map(<[f64]>::to_vec));
+            let mut sample: Vec<usize> = scores.iter().flat_map(|scores| spread(scores, SAMPLE)).collect();
+            sample.sort_unstable();
+            sample.dedup();
             out.par_extend(sample.par_iter().map(|&s| {
                 let own = Cow::Owned(likelihoods.select(&[s]));
                 let best = Best { likelihoods: own, pooled: None, workspace: Workspace::default() };
@@ -550,36 +648,39 @@ impl<'a> Integrated<'a> {
         best
     }
 
-    /// Fills `work.total` with the log-likelihoods at `omega`, sds integrated out.
-    fn integrate(&self, omega: &[f64], work: &mut Work) {
+    /// Fills `work.total` with the log-likelihoods at `omega`, sds integrated out; what each sd's integral is stays in
+    /// `work.integrals`. Where log-likelihood and `log_prior` together show that a component has no mass here, its
+    /// log-likelihood is good to one log unit.
+    fn integrate(&self, omega: &[f64], log_prior: f64, work: &mut Work) {
         self.start(omega, work);
-        for j in 0..self.rules.len() {
+        for (j, rule) in self.rules.iter().enumerate() {
             let output = self.likelihoods.output_of_sigma(j);
-            match &self.rules[j].curve {
-                Some(curve) => {
-                    let residuals = self.likelihoods.residuals(output, &work.workspace);
-                    for (s, (total, &r)) in work.total.iter_mut().zip(residuals).enumerate() {
-                        *total += curve.at(s, r);
-                    }
+            let Work { workspace, integrals, nodes, row, total, .. } = &mut *work;
+            let integral = &mut integrals[j];
+            integral.clear();
+            integral.resize(total.len(), 0.0);
+            match (&rule.curve, &rule.panels) {
+                (Some(curve), _) => curve.fill(self.likelihoods.residuals(output, 0, workspace), integral),
+                (None, Some(panels)) => {
+                    nodes.resize(panels.base.len(), 0.0);
+                    row.clear();
+                    row.extend(self.floors.iter().zip(&*total).map(|(floor, l)| floor - l - log_prior));
+                    row.resize(total.len(), f64::NEG_INFINITY);
+                    panels.with(self.likelihoods, output, workspace, |terms| {
+                        kernels::log_integrals(terms, row, nodes, integral);
+                    });
                 }
-                None => self.add_table(j, work),
+                (None, None) => self.integrate_table(j, work),
             }
-        }
-        work.total.iter_mut().filter(|l| l.is_nan()).for_each(|l| *l = f64::NEG_INFINITY);
-    }
-
-    /// The same by the nodes of every sd, which are left in `work.tables` with what they integrate to.
-    fn tabulate(&self, omega: &[f64], work: &mut Work) {
-        self.start(omega, work);
-        for j in 0..self.rules.len() {
-            self.add_table(j, work);
+            let Work { integrals, total, .. } = &mut *work;
+            total.iter_mut().zip(&integrals[j]).for_each(|(t, i)| *t += *i);
         }
         work.total.iter_mut().filter(|l| l.is_nan()).for_each(|l| *l = f64::NEG_INFINITY);
     }
 
     /// Sets the unknowns, and `work.total` to the part of the outputs whose sds are known.
     fn start(&self, omega: &[f64], work: &mut Work) {
-        let Work { workspace, tables, integrals, row, total } = work;
+        let Work { workspace, tables, integrals, row, total, .. } = work;
         self.likelihoods.set_unknowns(omega, workspace);
         row.resize(self.likelihoods.n_draws(), 0.0);
         row.fill(0.0);
@@ -594,14 +695,15 @@ impl<'a> Integrated<'a> {
         integrals.resize_with(self.rules.len(), Vec::new);
     }
 
-    fn add_table(&self, j: usize, work: &mut Work) {
-        let Work { workspace, tables, integrals, row, total } = work;
+    /// Values of every component at every node of sigma number `j`, and what they integrate to.
+    fn integrate_table(&self, j: usize, work: &mut Work) {
+        let Work { workspace, tables, integrals, row, .. } = work;
         let (rule, table, integral) = (&self.rules[j], &mut tables[j], &mut integrals[j]);
         let output = self.likelihoods.output_of_sigma(j);
         table.clear();
         if let Some((a, b)) = &rule.linear {
             table.resize(a.len(), 0.0);
-            kernels::dot_rows(b.data(), self.likelihoods.residuals(output, workspace), table);
+            kernels::dot_rows(b.data(), self.likelihoods.residuals(output, 0, workspace), table);
             table.iter_mut().zip(a).zip(&rule.log_weight).for_each(|((t, a), w)| *t += a + w);
         }
         let nodes = if rule.linear.is_some() { 0 } else { rule.sigma.len() };
@@ -612,10 +714,7 @@ impl<'a> Integrated<'a> {
                 Some(propagation) => table.push(propagation.pool(self.log_alpha, row) + weight),
             }
         }
-        integral.clear();
-        integral.resize(total.len(), 0.0);
         kernels::add_log_sum_exp_columns(table, integral);
-        total.iter_mut().zip(integral).for_each(|(t, i)| *t += *i);
     }
 
     /// Marginals of the sds under the mixtures that the grids hold, whose log-offsets (log weight minus log evidence of each
@@ -627,8 +726,9 @@ impl<'a> Integrated<'a> {
         // Many components over several unknowns have many small cells; a single narrow peak has few, which need the full rule.
         let embedded = self.len() > 1 && self.axes.len() > 1;
         let weights = Grid::shared_nodes(grids, NEGLIGIBLE, embedded);
-        if self.rules.iter().all(|rule| rule.curve.is_some()) {
-            return self.sigma_grids_by_residuals(&weights, offsets);
+        let curves = self.rules.iter().map(|rule| rule.curve.as_ref().zip(rule.by_draw.as_ref()));
+        if let Some(curves) = curves.collect::<Option<Vec<_>>>() {
+            return self.sigma_grids_by_residuals(&curves, &weights, offsets);
         }
         let sizes: Vec<usize> = self.rules.iter().map(|rule| rule.sigma.len()).collect();
         let blocks: Vec<Vec<Vec<f64>>> = weights
@@ -655,29 +755,37 @@ impl<'a> Integrated<'a> {
             .collect()
     }
 
-    /// The same where every sd depends on the rest through one residual sum R: the mixtures' weights are gathered by R first,
-    /// and spread over the sds once.
-    fn sigma_grids_by_residuals(&self, nodes: &[(Vec<f64>, Vec<f64>)], offsets: &[Vec<f64>]) -> Vec<Vec<Grid>> {
+    /// The same where every sd depends on the rest through one residual sum R, and so has a curve: the mixtures' weights are
+    /// gathered by R first, and spread over the sds once.
+    fn sigma_grids_by_residuals(
+        &self,
+        curves: &[(&Curve, &ByDraw)],
+        nodes: &[(Vec<f64>, Vec<f64>)],
+        offsets: &[Vec<f64>],
+    ) -> Vec<Vec<Grid>> {
         // A fixed number, so that the order of the sums does not depend on the number of threads.
         const BLOCKS: usize = 8;
         let n_mixtures = offsets.len();
+        let outputs: Vec<usize> = (0..curves.len()).map(|j| self.likelihoods.output_of_sigma(j)).collect();
         let new = || -> Vec<Histogram> {
-            let of_rule = |j| (0..n_mixtures).map(move |_| self.histogram(j));
-            (0..self.rules.len()).flat_map(of_rule).collect()
+            let of_rule = |(j, (curve, _)): (usize, &(&Curve, &ByDraw))| {
+                vec![Histogram::new(curve, self.likelihoods.n_measurements(outputs[j])); n_mixtures]
+            };
+            curves.iter().enumerate().flat_map(of_rule).collect()
         };
         let blocks: Vec<Vec<Histogram>> = nodes
             .par_chunks(nodes.len().div_ceil(BLOCKS).max(1))
             .map(|block| {
                 let (mut work, mut places, mut histograms) = (Work::default(), Vec::new(), new());
                 for (x, weights) in block {
-                    self.integrate(x, &mut work);
+                    self.integrate(x, f64::INFINITY, &mut work);
                     let Work { workspace, total, row, .. } = &mut work;
                     for (m, (weight, offset)) in weights.iter().zip(offsets).enumerate() {
                         row.clear();
                         row.extend_from_slice(total);
                         kernels::log_mean_exp_weights(offset, row);
-                        for j in 0..self.rules.len() {
-                            let residuals = self.likelihoods.residuals(self.likelihoods.output_of_sigma(j), workspace);
+                        for (j, &output) in outputs.iter().enumerate() {
+                            let residuals = self.likelihoods.residuals(output, 0, workspace);
                             histograms[j * n_mixtures + m].add(*weight, row, residuals, &mut places);
                         }
                     }
@@ -690,53 +798,45 @@ impl<'a> Integrated<'a> {
         for block in blocks {
             total.iter_mut().zip(&block).for_each(|(total, block)| total.merge(block));
         }
-        let grid = |j: usize, m: usize| {
-            let (rule, output) = (&self.rules[j], self.likelihoods.output_of_sigma(j));
-            let mass = total[j * n_mixtures + m].spread(rule.sigma.len(), |s, k| {
-                let (a, b) = self.terms(output, rule, s, k);
-                (a + rule.log_weight[k], b)
-            });
-            self.sigma_grid(j, &mass)
-        };
-        (0..self.rules.len()).map(|j| (0..n_mixtures).map(|m| grid(j, m)).collect()).collect()
-    }
-
-    fn histogram(&self, j: usize) -> Histogram {
-        let n = self.likelihoods.n_measurements(self.likelihoods.output_of_sigma(j));
-        let curve = self.rules[j].curve.as_ref();
-        let (offset, rows) = curve.map_or((1.0, 1), |curve| (curve.offset, curve.rows.rows()));
-        Histogram::new(offset, n, rows)
-    }
-
-    /// `a` and `b` of the log-likelihood `a + b R` of draw `s` at node `k` of an output that has one residual sum.
-    fn terms(&self, output: usize, rule: &SigmaRule, s: usize, k: usize) -> (f64, f64) {
-        match (rule.tables.first(), self.likelihoods.only_class(output)) {
-            (Some((a, b)), _) => (a[(k, s)], b[(k, s)]),
-            (None, Some((class, _, error))) => {
-                let terms = class.terms(rule.sigma[k], 0.0, error);
-                (terms.a, terms.b)
-            }
-            (None, None) => (f64::NEG_INFINITY, 0.0),
-        }
+        let grid = |j: usize, m: usize| self.sigma_grid(j, &total[j * n_mixtures + m].spread(curves[j].1));
+        (0..curves.len()).map(|j| (0..n_mixtures).map(|m| grid(j, m)).collect()).collect()
     }
 
     /// Spreads the weight that each mixture has at the unknowns `x` over the nodes of every sd.
     fn add_sigma_mass(&self, x: &[f64], weights: &[f64], offsets: &[Vec<f64>], work: &mut Work, mass: &mut [Vec<f64>]) {
-        self.tabulate(x, work);
-        let Work { tables, integrals, total, row, .. } = work;
+        self.integrate(x, f64::INFINITY, work);
+        let Work { workspace, tables, integrals, nodes, shares, total, row } = work;
         let n = total.len();
-        for (table, integral) in tables.iter_mut().zip(integrals.iter()) {
-            kernels::exp_minus_columns(table, integral);
-        }
-        for (m, (weight, offset)) in weights.iter().zip(offsets).enumerate() {
+        shares.clear();
+        for offset in offsets {
             row.clear();
             row.extend_from_slice(total);
             kernels::log_mean_exp_weights(offset, row);
-            for (j, table) in tables.iter().enumerate() {
-                for (mass, shares) in mass[j * offsets.len() + m].iter_mut().zip(table.chunks_exact(n)) {
-                    *mass += weight * kernels::dot(shares, row);
+            shares.extend_from_slice(row);
+        }
+        for (j, rule) in self.rules.iter().enumerate() {
+            let mass = &mut mass[j * offsets.len()..(j + 1) * offsets.len()];
+            let Some(by_draw) = &rule.by_draw else {
+                kernels::exp_minus_columns(&mut tables[j], &integrals[j]);
+                for ((mass, weight), shares) in mass.iter_mut().zip(weights).zip(shares.chunks_exact(n)) {
+                    for (mass, values) in mass.iter_mut().zip(tables[j].chunks_exact(n)) {
+                        *mass += weight * kernels::dot(values, shares);
+                    }
                 }
-            }
+                continue;
+            };
+            by_draw.with(self.likelihoods, self.likelihoods.output_of_sigma(j), workspace, |terms| {
+                for s in 0..n {
+                    let share = |m: usize| shares[m * n + s];
+                    if (0..offsets.len()).all(|m| share(m) < NEGLIGIBLE / n as f64) {
+                        continue;
+                    }
+                    let first = kernels::node_shares(terms, s, integrals[j][s], nodes);
+                    for (m, (mass, weight)) in mass.iter_mut().zip(weights).enumerate() {
+                        kernels::add_affine(0.0, weight * share(m), nodes, &mut mass[first..first + nodes.len()]);
+                    }
+                }
+            });
         }
     }
 
@@ -753,21 +853,28 @@ impl<'a> Integrated<'a> {
 
     /// A draw of the component (the T-draw, or 0 of a pooled density) and of every sd given the unknowns.
     pub(super) fn draw(&self, x: &[f64], offset: &[f64], work: &mut Work, rng: &mut impl Rng) -> (usize, Vec<f64>) {
-        self.tabulate(x, work);
-        let Work { tables, total, .. } = work;
+        self.integrate(x, f64::INFINITY, work);
+        let Work { workspace, tables, integrals, nodes, total, .. } = work;
         let n = total.len();
         kernels::log_mean_exp_weights(offset, total);
         let s = pick_weighted(total, rng);
-        let sigmas = tables
-            .iter()
-            .enumerate()
-            .map(|(j, table)| {
-                let log: Vec<f64> = table.iter().skip(s).step_by(n).copied().collect();
-                let top = log.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
-                let mass: Vec<f64> = log.iter().map(|v| (v - top).exp()).collect();
-                self.sigma_grid(j, &mass).draw(rng)[0]
-            })
-            .collect();
+        let sigmas = self.rules.iter().enumerate().map(|(j, rule)| {
+            let mut mass = vec![0.0; rule.sigma.len()];
+            match &rule.by_draw {
+                Some(by_draw) => {
+                    by_draw.with(self.likelihoods, self.likelihoods.output_of_sigma(j), workspace, |terms| {
+                        let first = kernels::node_shares(terms, s, integrals[j][s], nodes);
+                        mass[first..first + nodes.len()].copy_from_slice(nodes);
+                    });
+                }
+                None => {
+                    let values = tables[j].iter().skip(s).step_by(n);
+                    mass.iter_mut().zip(values).for_each(|(mass, l)| *mass = (l - integrals[j][s]).exp());
+                }
+            }
+            self.sigma_grid(j, &mass).draw(rng)[0]
+        });
+        let sigmas = sigmas.collect();
         (s, sigmas)
     }
 }
@@ -801,13 +908,120 @@ impl Components for Integrated<'_> {
         let (k, dim) = (self.len(), nodes.len());
         let mut omega = vec![0.0; dim];
         for (node, row) in out.chunks_exact_mut(k).enumerate() {
-            let mut log_prior = 0.0;
             for d in 0..dim {
                 omega[d] = nodes[d][(node / NODES.pow((dim - 1 - d) as u32)) % NODES];
-                log_prior += self.prior.marginals()[d].log_density(omega[d]);
             }
-            self.integrate(&omega, work);
+            let log_prior = self.log_prior(&omega);
+            self.integrate(&omega, log_prior, work);
             row.iter_mut().zip(&work.total).for_each(|(out, l)| *out = l + log_prior);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::infer::{Link, OutputTerm};
+    use crate::likelihood::{ErrorSharing, Family, Reduced, Sd};
+    use crate::surrogate::{InputScale, Normalisation, PolynomialChaos};
+    use std::sync::Arc;
+
+    const UNKNOWNS: [f64; 5] = [-0.9, -0.4, 0.0, 0.3, 0.8];
+
+    /// A line in the unknown and the condition, on the logarithm of counts, some of which are zero.
+    fn counts(prior: &str, sigma_a: bool, y: &[f64]) -> (Likelihoods, Prior) {
+        let scales = vec![InputScale { lower: -1.0, upper: 1.0, log: false }; 2];
+        let marginal = |text: &str| text.parse::<Marginal>().unwrap();
+        let surrogate = PolynomialChaos::new(1, Normalisation::None, marginal("normal(0, 1)"), scales);
+        let family = Family::LogNormal { refuse_zeros: false }.likelihood();
+        // Two replicates at the first inputs, one at the others: two classes.
+        let known = Matrix::from_fn(y.len(), 1, |i, _| -1.0 + 2.0 * i.max(1) as f64 / y.len() as f64);
+        let sd = Sd::Prior(marginal(prior));
+        let data = Reduced::new(&*family, &sd, None, y, &known, ErrorSharing::Shared, true).unwrap();
+        let n_draws = 20;
+        let term = OutputTerm {
+            surrogate: Arc::new(surrogate),
+            affine: (0.0, 1.0),
+            link: Link::Identity,
+            family: Arc::from(family),
+            data: Arc::new(data),
+            error: ErrorSharing::Shared,
+            sigma: Some(0),
+            coefficients: Matrix::from_fn(3, n_draws, |p, s| [1.0, 1.5, 1.0][p] + 0.1 * ((3 * s + p) as f64).sin()),
+            sigma_a: sigma_a.then(|| (0..n_draws).map(|s| 0.02 * (s + 1) as f64).collect()),
+        };
+        let prior = Prior::new(
+            vec!["a".into(), "sigma_i".into()],
+            vec![marginal("normal(0, 0.5)").truncated(-1.0, 1.0).unwrap(), marginal(prior)],
+        );
+        (Likelihoods::new(1, 1, vec![term], true), prior.unwrap())
+    }
+
+    /// `l_s + log_weight` of every draw at every node, one after the other.
+    fn one_by_one(likelihoods: &Likelihoods, (sigma, log_weight): (&[f64], &[f64]), omega: f64) -> Vec<Vec<f64>> {
+        let (mut workspace, mut l) = (Workspace::default(), vec![0.0; likelihoods.n_draws()]);
+        likelihoods.set_unknowns(&[omega], &mut workspace);
+        let mut out = vec![Vec::new(); l.len()];
+        for (&sigma, &weight) in sigma.iter().zip(log_weight) {
+            likelihoods.output_log_likelihoods(0, sigma, &workspace, &mut l);
+            out.iter_mut().zip(&l).for_each(|(out, l)| out.push(l + weight));
+        }
+        out
+    }
+
+    #[test]
+    fn zeros_and_several_classes_integrate_as_by_the_nodes_one_by_one() {
+        let (some, none) = ([4.0, 2.0, 0.0, 3.0, 0.0, 7.0, 0.0, 12.0, 20.0], [4.0, 2.0, 1.0, 3.0, 2.0, 7.0]);
+        for (y, prior, sigma_a) in [
+            (&some[..], "half-normal(0.5)", true),
+            (&some, "half-normal(0.5)", false),
+            // Data that press against either end of the prior.
+            (&some, "uniform(0.01, 0.1)", true),
+            (&some, "uniform(2, 5)", false),
+            (&none, "half-normal(0.5)", true),
+            (&[0.0, 0.0, 0.0], "half-normal(0.5)", true),
+        ] {
+            let (likelihoods, joint) = counts(prior, sigma_a, y);
+            let log_alpha = vec![-(20_f64.ln()); 20];
+            let integrated = Integrated::new(&likelihoods, &joint, &log_alpha, None);
+            let rule = &integrated.rules[0];
+            // Four times the nodes: exact beside the rule.
+            let (sigma, log_weight) = nodes_in(&rule.edges, 4 * NODES, &joint.marginals()[1]);
+            let exact = UNKNOWNS.map(|omega| {
+                let values = one_by_one(&likelihoods, (&sigma, &log_weight), omega);
+                values.iter().map(|values| log_sum_exp(values)).collect::<Vec<f64>>()
+            });
+            // Every node but the largest may be left out where it is nothing.
+            let left_out = |n: usize| n as f64 * (-kernels::NOTHING).exp();
+            let (mut work, mut shares) = (Work::default(), Vec::new());
+            for (omega, exact_here) in UNKNOWNS.iter().zip(&exact) {
+                integrated.integrate(&[*omega], integrated.log_prior(&[*omega]), &mut work);
+                let values = one_by_one(&likelihoods, (&rule.sigma, &rule.log_weight), *omega);
+                for s in 0..likelihoods.n_draws() {
+                    let (exact_here, found) = (exact_here[s], work.integrals[0][s]);
+                    let best = exact.iter().fold(f64::NEG_INFINITY, |m, exact| m.max(exact[s]));
+                    // Unknowns without mass need no more than to be seen as such.
+                    if exact_here < best - NOTHING {
+                        assert!(found < best - 0.5 * NOTHING, "{y:?} {prior} {omega} {s}: {found} {exact_here} {best}");
+                        continue;
+                    }
+                    let bound = WIDE_ERROR + left_out(rule.panels.as_ref().unwrap().base.len());
+                    let gap = (found - exact_here).abs();
+                    assert!(gap <= bound, "{y:?} {prior} {omega} {s}: {gap:e}");
+                    let integral = log_sum_exp(&values[s]);
+                    let by_draw = rule.by_draw.as_ref().unwrap();
+                    let first = by_draw.with(&likelihoods, 0, &work.workspace, |terms| {
+                        kernels::node_shares(terms, s, integral, &mut shares)
+                    });
+                    for (k, value) in values[s].iter().enumerate() {
+                        let share = shares.get(k.wrapping_sub(first)).copied().unwrap_or(0.0);
+                        let gap = (share - (value - integral).exp()).abs();
+                        assert!(gap <= left_out(1), "{y:?} {prior} {omega} {s} {k}: {gap:e}");
+                    }
+                }
+            }
         }
     }
 }

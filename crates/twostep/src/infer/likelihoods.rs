@@ -84,6 +84,17 @@ pub struct Likelihoods {
     n_draws: usize,
 }
 
+/// One output's log-likelihood at some values of its sd: a row of these nodes per draw, or one row where all draws share it.
+#[derive(Clone, Debug)]
+pub(super) struct NodeTables {
+    /// What depends on nothing.
+    pub(super) constant: f64,
+    /// `a` and `b` of every class.
+    pub(super) classes: Vec<(Matrix, Matrix)>,
+    /// One over the sd of a measurement, approximation error included.
+    pub(super) inverse_sd: Matrix,
+}
+
 /// Buffers of one thread. Nothing is allocated after the first evaluation.
 #[derive(Clone, Default)]
 pub struct Workspace {
@@ -214,9 +225,12 @@ impl Likelihoods {
         const UNKNOWNS: [f64; 3] = [5e3, 5e4, 5e5];
         const SIGMA: f64 = 60.0;
         const AFFORDABLE: f64 = 2e10;
-        let rows: usize = self.outputs.iter().map(|o| o.term.data.rows.len()).sum();
+        // Bounds are asked for at half of the nodes, and five times as fast.
+        const BOUND: f64 = 6.0;
+        let cost = |kind: RowKind| if kind == RowKind::Below { BOUND } else { SIGMA };
+        let rows: f64 = self.outputs.iter().flat_map(|o| &o.term.data.rows).map(|row| cost(row.kind)).sum();
         let nodes = UNKNOWNS[self.n_unknowns.clamp(1, 3) - 1];
-        (rows * self.n_draws) as f64 * nodes * SIGMA > AFFORDABLE
+        rows * self.n_draws as f64 * nodes > AFFORDABLE
     }
 
     /// The output whose sd is sigma number `j`.
@@ -249,9 +263,48 @@ impl Likelihoods {
         }
     }
 
-    /// Residual sums of squares of the first class of an output, by draw.
-    pub(super) fn residuals<'w>(&self, output: usize, workspace: &'w Workspace) -> &'w [f64] {
-        workspace.outputs[output].residuals.row(0)
+    /// Residual sums of squares of a class of an output, by draw.
+    pub(super) fn residuals<'w>(&self, output: usize, class: usize, workspace: &'w Workspace) -> &'w [f64] {
+        workspace.outputs[output].residuals.row(class)
+    }
+
+    /// Approximation errors of an output, by draw, where they are propagated.
+    pub(super) fn sigma_a(&self, output: usize) -> Option<&[f64]> {
+        self.outputs[output].term.sigma_a.as_deref()
+    }
+
+    /// Upper bounds of an output with their locations under every draw.
+    pub(super) fn bounds<'w>(&self, output: usize, workspace: &'w Workspace) -> Vec<(f64, &'w [f64])> {
+        let mu = self.outputs[output].locations(&workspace.outputs[output]);
+        let blocks = self.outputs[output].blocks.iter().filter(|block| block.kind == RowKind::Below);
+        blocks.flat_map(|block| block.z.iter().zip(&block.at).map(|(&z, &at)| (z, mu.row(at)))).collect()
+    }
+
+    /// What an output's log-likelihood is made of at given values of its unknown sd, where it has nothing but classes and
+    /// upper bounds.
+    pub(super) fn node_tables(&self, output: usize, sigma: &[f64]) -> Option<NodeTables> {
+        let term = &self.outputs[output].term;
+        if term.data.rows.iter().any(|row| row.kind == RowKind::Value) {
+            return None;
+        }
+        let draws = term.sigma_a.as_deref().unwrap_or(&[0.0]);
+        let by_draw =
+            |f: &dyn Fn(f64, f64) -> f64| Matrix::from_fn(draws.len(), sigma.len(), |s, k| f(sigma[k], draws[s]));
+        let classes = term.data.classes.iter().map(|class| {
+            let (mut a, mut b) = (Matrix::zeros(draws.len(), sigma.len()), Matrix::zeros(draws.len(), sigma.len()));
+            for (s, &sigma_a) in draws.iter().enumerate() {
+                for (k, &sigma) in sigma.iter().enumerate() {
+                    let terms = class.terms(sigma, sigma_a, term.error);
+                    (a[(s, k)], b[(s, k)]) = (terms.a, terms.b);
+                }
+            }
+            (a, b)
+        });
+        Some(NodeTables {
+            constant: term.data.constant,
+            classes: classes.collect(),
+            inverse_sd: by_draw(&|sigma, sigma_a| sigma.hypot(sigma_a).recip()),
+        })
     }
 
     /// `out[s] = l_s` of one output alone.
@@ -378,6 +431,11 @@ impl Prepared {
         }
     }
 
+    /// Locations on the family's scale: points x draws.
+    fn locations<'w>(&self, ws: &'w OutputWorkspace) -> &'w Matrix {
+        if self.term.link == Link::Identity { &ws.eta } else { &ws.mu }
+    }
+
     /// This output's own sd among all.
     fn sigma(&self, sigma: &[f64]) -> f64 {
         self.term.sigma.map_or(f64::NAN, |j| sigma[j])
@@ -415,7 +473,7 @@ impl Prepared {
             let batch = Batch {
                 z: &block.z,
                 at: &block.at,
-                mu: if term.link == Link::Identity { &ws.eta } else { &ws.mu },
+                mu: self.locations(ws),
                 measured: block.sd.unwrap_or(sigma),
                 sigma_a: term.sigma_a.as_deref(),
             };
