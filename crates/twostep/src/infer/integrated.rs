@@ -306,6 +306,8 @@ pub(super) struct Integrated<'a> {
     log_alpha: &'a [f64],
     /// `Some` pools all draws to one component.
     pooled: Option<&'a dyn Propagation>,
+    /// Weights of the draws, where the pool is linear in their log-likelihoods.
+    alpha: Option<Vec<f64>>,
     axes: Vec<Axis>,
     /// One per unknown sd, in the order of the prior.
     rules: Vec<SigmaRule>,
@@ -382,7 +384,9 @@ impl<'a> Integrated<'a> {
             .iter()
             .map(|m| Axis::new(m.support(), m.median(), 0.5 * (m.quantile(0.84) - m.quantile(0.16))))
             .collect();
-        let mut out = Self { likelihoods, prior, log_alpha, pooled, axes, rules: Vec::new(), floors: Vec::new() };
+        let alpha = pooled.and_then(|propagation| propagation.linear_weights(log_alpha));
+        let mut out =
+            Self { likelihoods, prior, log_alpha, pooled, alpha, axes, rules: Vec::new(), floors: Vec::new() };
         if likelihoods.n_sigmas() > 0 {
             let best = out.best();
             out.rules = (0..likelihoods.n_sigmas()).map(|j| out.rule(j, &best)).collect();
@@ -513,7 +517,7 @@ impl<'a> Integrated<'a> {
     }
 
     fn linear(&self, output: usize, rule: &SigmaRule) -> Option<(Vec<f64>, Matrix)> {
-        let alpha = self.pooled?.linear_weights(self.log_alpha)?;
+        let alpha = self.alpha.as_ref()?;
         let (class, constant, error) = self.likelihoods.only_class(output)?;
         let terms = |k: usize, s: usize| match rule.tables.first() {
             Some((a, b)) => (a[(k, s)], b[(k, s)]),
@@ -678,6 +682,13 @@ impl<'a> Integrated<'a> {
         work.total.iter_mut().filter(|l| l.is_nan()).for_each(|l| *l = f64::NEG_INFINITY);
     }
 
+    /// The pooled log-likelihood of all draws.
+    fn pool(&self, propagation: &dyn Propagation, row: &mut [f64]) -> f64 {
+        let linear = self.alpha.as_ref().map(|alpha| kernels::dot(alpha, row));
+        // Draws that exclude the data need care.
+        linear.filter(|sum| sum.is_finite()).unwrap_or_else(|| propagation.pool(self.log_alpha, row))
+    }
+
     /// Sets the unknowns, and `work.total` to the part of the outputs whose sds are known.
     fn start(&self, omega: &[f64], work: &mut Work) {
         let Work { workspace, tables, integrals, row, total, .. } = work;
@@ -689,7 +700,7 @@ impl<'a> Integrated<'a> {
         match self.pooled {
             None => total.extend_from_slice(row),
             // Every sd's own factor is pooled by itself: E-Log-Lik is linear in the log-likelihoods, and Point has one draw.
-            Some(propagation) => total.push(propagation.pool(self.log_alpha, row)),
+            Some(propagation) => total.push(self.pool(propagation, row)),
         }
         tables.resize_with(self.rules.len(), Vec::new);
         integrals.resize_with(self.rules.len(), Vec::new);
@@ -711,7 +722,7 @@ impl<'a> Integrated<'a> {
             self.likelihoods.tabulated_log_likelihoods(output, k, sigma, &rule.tables, workspace, row);
             match self.pooled {
                 None => table.extend(row.iter().map(|l| l + weight)),
-                Some(propagation) => table.push(propagation.pool(self.log_alpha, row) + weight),
+                Some(propagation) => table.push(self.pool(propagation, row) + weight),
             }
         }
         kernels::add_log_sum_exp_columns(table, integral);
