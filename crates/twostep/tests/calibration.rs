@@ -208,6 +208,26 @@ fn a_trial_that_fails_is_an_outcome() {
     assert!(trials.iter().all(|trial| trial.failed.is_some() == trial.ranked.is_empty()));
 }
 
+/// Counts, inferred with log-normal noise: its sd has no true value.
+#[test]
+fn other_noise_than_the_inferring_has_no_true_sd() {
+    let place = Place::new("counts");
+    let settings = place.shipped("sir", |text| {
+        let text = text.replace("[infer]", "[calibrate]\nt_trials = 2\ni_trials = 1\n\n[infer]");
+        let text = text.replace("draws = 1000", "draws = 50").replace("linspace(1, 14, 50)", "linspace(1, 14, 5)");
+        text.replace("[\"point\", \"e-lik\", \"e-log-lik\", \"e-post\"]", "[\"point\", \"e-lik\"]")
+    });
+    let project = place.project(settings, "results");
+    let plan = &project.calibration_plan().unwrap()[0];
+    // 38 runs of the design, and one for each time that is measured.
+    assert_eq!(plan.runs.simulated, 2 * (38 + 5));
+    assert!(plan.notes[0].contains("scrambled"), "{:?}", plan.notes);
+    let calibrations = project.calibrate(&Silent).unwrap();
+    let ranked: Vec<Vec<&str>> =
+        calibrations[0].trials.iter().map(|t| t.ranked.iter().map(|r| r.unknown.as_str()).collect()).collect();
+    assert_eq!(ranked, vec![["beta", "gamma"]; 4]);
+}
+
 /// No new runs, and yet the same answer: coverages agree within what both of them say of their errors.
 #[test]
 fn held_out_runs_agree_with_the_simulator() {

@@ -230,6 +230,7 @@ mod tests {
                 unknown: "omega".into(),
                 truth,
                 pit,
+                below: pit,
                 rank: Some(rank),
                 draws: Some(ranked),
                 q05: 0.0,

@@ -33,6 +33,12 @@ pub struct Context {
     pub replicated: bool,
     /// N_T: runs that a surrogate is trained with.
     pub n_t: usize,
+    /// Whether measurements are made with other noise than the one that infers.
+    pub other_noise: bool,
+    /// T-draws that stand for the T-posterior.
+    pub t_draws: usize,
+    /// Whether they are clusters.
+    pub clustered: bool,
     /// Signs of the T-trials come from here.
     pub stream: Stream,
 }
@@ -309,6 +315,9 @@ pub(super) mod tests {
             error: ErrorSharing::Shared,
             replicated: true,
             n_t: 10,
+            other_noise: false,
+            t_draws: 1000,
+            clustered: false,
             stream: Stream::root(4),
         }
     }
@@ -332,6 +341,7 @@ pub(super) mod tests {
                     unknown: "omega".into(),
                     truth,
                     pit: normal_cdf((truth - mean) / sd),
+                    below: normal_cdf((truth - mean) / sd),
                     rank: None,
                     draws: None,
                     q05: mean - half,

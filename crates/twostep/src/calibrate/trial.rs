@@ -31,6 +31,9 @@ pub struct Ranked {
     /// Posterior probability below the truth: exact from a grid; from draws, `(rank + U) / (draws + 1)` with U uniform, which
     /// is uniform where the rank is.
     pub pit: f64,
+    /// Posterior probability below the truth by all that is known of the posterior: what its intervals go by. The same as the
+    /// PIT of a grid; from draws the share of all of them, which is not uniform where they are autocorrelated.
+    pub below: f64,
     /// Number of draws below the truth, where there are draws.
     pub rank: Option<usize>,
     /// Number of draws that were ranked: at most their effective number.

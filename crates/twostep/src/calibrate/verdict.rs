@@ -735,7 +735,7 @@ mod tests {
     fn sds_are_named_but_do_not_count() {
         let mut trials = normal_trials("e-lik", LAYOUT, RIGHT, &clean());
         for trial in &mut trials {
-            let sd = Ranked { unknown: "sigma_i".into(), pit: 0.999, ..trial.ranked[0].clone() };
+            let sd = Ranked { unknown: "sigma_i".into(), pit: 0.999, below: 0.999, ..trial.ranked[0].clone() };
             trial.ranked.push(sd);
         }
         let verdict = judged(&trials, &context(Truth::Simulator)).remove(0);

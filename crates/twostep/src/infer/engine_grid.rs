@@ -89,11 +89,12 @@ pub(super) fn locate_group(
             if of_sigmas { solved.components.sigma_grids(grids, &solved.resolved.offsets()) } else { Vec::new() };
         let answers = solved.answers(group).map(|(m, method)| {
             let place = |(d, truth): (usize, &Option<f64>)| {
-                let (grid, d) = if d < dim { (&grids[m], d) } else { (&sigma_grids[d - dim][m], 0) };
                 truth.map(|truth| {
+                    let (grid, d) = if d < dim { (&grids[m], d) } else { (&sigma_grids[d - dim][m], 0) };
                     let marginal = grid.marginal(d);
                     let [q05, q95] = [0.05, 0.95].map(|p| marginal.quantile(p));
-                    Place { pit: marginal.cdf(truth), rank: None, q05, q95 }
+                    let below = marginal.cdf(truth);
+                    Place { pit: below, below, rank: None, q05, q95 }
                 })
             };
             let places = truth.iter().enumerate().map(place).collect();

@@ -16,6 +16,8 @@ const MOST_RANKED: usize = 99;
 pub struct Place {
     /// Posterior probability below the value: exact from a grid, [`rank`]'s from draws.
     pub pit: f64,
+    /// Posterior probability below the value by all draws, which is what intervals go by; from a grid the same.
+    pub below: f64,
     /// Number of draws below the value, and how many were ranked.
     pub rank: Option<(usize, usize)>,
     /// 5 % quantile of the posterior.
@@ -78,9 +80,12 @@ pub fn locate(
 fn place(posterior: &IPosterior, d: usize, truth: f64, stream: Stream) -> Place {
     let summary = &posterior.unknowns[d];
     let values: Vec<f64> = posterior.draws.iter().map(|x| x[d]).collect();
-    let effective = [summary.ess_bulk, summary.ess_tail].into_iter().flatten().fold(f64::INFINITY, f64::min);
+    // Draws that cannot be judged are worth nothing.
+    let worth = |ess: Option<f64>| ess.map_or(f64::INFINITY, |ess| if ess.is_nan() { 0.0 } else { ess });
+    let effective = worth(summary.ess_bulk).min(worth(summary.ess_tail));
     let (rank, ranked, pit) = rank(&values, effective, truth, stream);
-    Place { pit, rank: Some((rank, ranked)), q05: summary.q05, q95: summary.q95 }
+    let below = values.iter().filter(|value| **value < truth).count() as f64 / values.len() as f64;
+    Place { pit, below, rank: Some((rank, ranked)), q05: summary.q05, q95: summary.q95 }
 }
 
 /// The rank of `truth` among as many evenly spaced `draws` as are worth independent ones, 99 at most: draws below it, draws
@@ -88,8 +93,11 @@ fn place(posterior: &IPosterior, d: usize, truth: f64, stream: Stream) -> Place 
 ///
 /// Ranks among all of autocorrelated draws would pile up at both ends.
 pub fn rank(draws: &[f64], effective: f64, truth: f64, stream: Stream) -> (usize, usize, f64) {
-    // `as` sends NaN, for draws that cannot be judged, to zero.
-    let ranked = (effective as usize).min(draws.len()).clamp(1, MOST_RANKED);
+    // Particles may be repeated.
+    let mut distinct: Vec<u64> = draws.iter().map(|x| x.to_bits()).collect();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let ranked = (effective as usize).min(distinct.len()).clamp(1, MOST_RANKED);
     let mut rng = stream.rng();
     let offset = rng.random::<f64>();
     let picked = |k: usize| draws[((k as f64 + offset) * draws.len() as f64 / ranked as f64) as usize % draws.len()];

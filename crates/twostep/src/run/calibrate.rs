@@ -1,6 +1,6 @@
 //! Calibrates a study: says what that costs, does the trials that are missing, and writes what they show.
 
-use super::trials::{Runs, Trier, forecast, is_replicated};
+use super::trials::{Runs, Trier, forecast, has_other_noise, is_replicated};
 use super::{Project, VERSION, Workplace, stages};
 use crate::calibrate::{self, Context, MethodSummary, Trial, Truth, summarise};
 use crate::error::Result;
@@ -149,6 +149,9 @@ impl Project {
             error: study.infer.error,
             replicated: is_replicated(study)?,
             n_t: stages::planned_runs(study)?,
+            other_noise: has_other_noise(study)?,
+            t_draws: study.infer.clusters.unwrap_or(study.train.draws),
+            clustered: study.infer.clusters.is_some(),
             stream: stages::root(study).named("calibrate").named("statistics"),
         })
     }
@@ -193,6 +196,7 @@ impl Project {
             "unknown",
             "truth",
             "pit",
+            "below",
             "rank",
             "draws",
             "q05",
@@ -218,12 +222,12 @@ impl Project {
             let unknowns: Vec<&str> = setting.study.unknowns.iter().map(|u| u.name.as_str()).collect();
             for trial in &calibration.trials {
                 let ranked = trial.ranked.iter().map(|r| {
-                    let numbers = [r.truth, r.pit].map(|x| x.to_string());
+                    let numbers = [r.truth, r.pit, r.below].map(|x| x.to_string());
                     let counts = [r.rank, r.draws].map(text);
                     let [q05, q95] = [r.q05, r.q95].map(|x| x.to_string());
                     (r.unknown.as_str(), [numbers.to_vec(), counts.to_vec(), vec![q05, q95]].concat())
                 });
-                let failed = unknowns.iter().filter(|_| trial.failed.is_some()).map(|u| (*u, vec![String::new(); 6]));
+                let failed = unknowns.iter().filter(|_| trial.failed.is_some()).map(|u| (*u, vec![String::new(); 7]));
                 for (unknown, place) in ranked.chain(failed) {
                     let e = &trial.evidence;
                     let head = [trial.t_trial + 1, trial.i_trial + 1].map(|n| n.to_string());

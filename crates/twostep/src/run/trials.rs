@@ -11,7 +11,7 @@ use crate::matrix::Matrix;
 use crate::monitor::Monitor;
 use crate::simulate::design;
 use crate::stream::Stream;
-use crate::study::{MeasurementSource, Study, read_measurements};
+use crate::study::{MeasurementSource, Output, Study, read_measurements};
 use crate::surrogate::{Scratch, SigmaA};
 use crate::table::Table;
 use crate::train::{self, OutputTask, TPosterior, TrainingSet, standardisation};
@@ -35,21 +35,28 @@ impl Layout {
     /// # Errors
     /// A study without measurements, or a file that cannot be used.
     pub(super) fn of(study: &Study) -> Result<Vec<Self>> {
-        let other = |name: &str| study.calibrate.noise.iter().find(|(n, _)| n == name).map(|(_, g)| *g);
+        let of = |generators: &[(String, Generator)], name: &str| {
+            generators.iter().find(|(n, _)| n == name).map(|(_, generator)| *generator)
+        };
+        let synthetic = match &study.measurements {
+            MeasurementSource::Synthetic { noise, .. } => &noise[..],
+            _ => &[],
+        };
+        // Where the surrogate makes the data, they follow the model that infers in everything.
+        let other = |output: &Output| {
+            let generator = of(&study.calibrate.noise, &output.name).or_else(|| of(synthetic, &output.name));
+            let is_null = study.calibrate.truth == Truth::SurrogatePrior;
+            generator.filter(|generator| !is_null && !is_inferring(generator, &output.noise))
+        };
         match &study.measurements {
-            MeasurementSource::Synthetic { at, replicates, noise, .. } => {
+            MeasurementSource::Synthetic { at, replicates, .. } => {
                 let known = stages::synthetic_conditions(study, at, *replicates);
-                let layout = study.outputs.iter().map(|output| {
-                    let generator = noise.iter().find(|(n, _)| *n == output.name).map(|(_, g)| *g);
-                    let differs = |g: &Generator| !is_inferring(g, &output.noise);
-                    let other = other(&output.name).or(generator.filter(differs));
-                    Self { known: known.clone(), sd: None, other }
-                });
-                Ok(layout.collect())
+                let layout = |output| Self { known: known.clone(), sd: None, other: other(output) };
+                Ok(study.outputs.iter().map(layout).collect())
             }
             MeasurementSource::File(_) => {
-                let measured = read_measurements(study)?.into_iter();
-                Ok(measured.map(|m| Self { known: m.known, sd: m.sd, other: other(&m.output) }).collect())
+                let measured = read_measurements(study)?.into_iter().zip(&study.outputs);
+                Ok(measured.map(|(m, output)| Self { known: m.known, sd: m.sd, other: other(output) }).collect())
             }
             MeasurementSource::None => Err(Error::invalid(
                 "calibrate",
@@ -349,7 +356,7 @@ impl<'a> Trier<'a> {
             let (output, layout) = (&self.study.outputs[o], &case.layout[o]);
             let same_scale = output.log == matches!(output.noise.family, Family::LogNormal { .. });
             let column = layout.sd.as_ref().map(|sd| sd.iter().sum::<f64>() / sd.len() as f64);
-            let sd = sigmas[o].or(column).filter(|_| same_scale)?;
+            let sd = sigmas[o].or(layout.other.and_then(|other| other.sd())).or(column).filter(|_| same_scale)?;
             Some(sd / (layout.replicates() as f64).sqrt())
         };
         let measured = (0..case.layout.len()).filter(|&o| case.layout[o].known.rows() > 0);
@@ -449,6 +456,7 @@ fn trial(
             unknown: name.clone(),
             truth,
             pit: place.pit,
+            below: place.below,
             rank: place.rank.map(|(rank, _)| rank),
             draws: place.rank.map(|(_, draws)| draws),
             q05: place.q05,
@@ -538,6 +546,14 @@ fn folds(study: &Study, set: &TrainingSet) -> Result<Vec<Vec<usize>>> {
 /// As for [`Layout::of`].
 pub(super) fn is_replicated(study: &Study) -> Result<bool> {
     Ok(Layout::of(study)?.iter().any(|layout| layout.replicates() > 1))
+}
+
+/// Whether some output is measured with other noise than the one that infers.
+///
+/// # Errors
+/// As for [`Layout::of`].
+pub(super) fn has_other_noise(study: &Study) -> Result<bool> {
+    Ok(Layout::of(study)?.iter().any(|layout| layout.other.is_some()))
 }
 
 /// What a study's trials take.
