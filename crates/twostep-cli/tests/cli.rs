@@ -142,7 +142,7 @@ fn a_new_study_is_written_once_under_its_name() {
     place.run(&["new", "no/such/folder"]).ends(2);
     holds(&place.run(&["new", "--from", "paper/pec"]).ends(2).err, "paper/pce");
     let list = place.run(&["new", "--list"]).ends(0).out;
-    assert_eq!(list.lines().filter(|line| line.starts_with("paper/")).count(), 5, "{list}");
+    assert_eq!(list.lines().filter(|line| line.starts_with("paper/")).count(), 7, "{list}");
 }
 
 #[test]
@@ -910,4 +910,62 @@ fn help_names_every_command_and_the_methods() {
     assert_eq!(place.run(&["--version"]).ends(0).out, format!("twostep {}\n", twostep::run::VERSION));
     place.run(&[]).ends(2);
     holds(&place.run(&["predct", "study.toml"]).ends(2).err, "'predict'");
+}
+
+#[test]
+fn a_calibration_says_its_cost_first_and_can_be_stopped_and_continued() {
+    let place = Place::with_study("calibrate", TINY);
+    let small = ["calibrate", "study.toml", "--t-trials", "6", "--i-trials", "2"];
+    let planned = place.run(&[&small[..], &["--dry-run"]].concat()).ends(0);
+    // Thirty runs of the design and five points to measure.
+    holds(
+        &planned.out,
+        "with truth = \"simulator\": 6 T-trials x 2 I-trials by 2 methods\n240 simulator runs to make; held-out: 0\n",
+    );
+    holds(&planned.out, "Sobol' points are scrambled");
+    assert!(!place.0.join("study.twostep").exists());
+
+    // Stopped as soon as a trial is kept.
+    let mut child = place.command(&small).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let trials = place.0.join("study.twostep/trials");
+    let kept = || {
+        let journals = fs::read_dir(&trials).into_iter().flatten().flatten();
+        journals.map(|entry| fs::read_to_string(entry.path()).unwrap_or_default().lines().count()).sum::<usize>()
+    };
+    let begun = Instant::now();
+    while kept() < 2 && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let ran = place.run(&small).ends(0);
+    holds(&ran.err, "of 12 I-trials are there already");
+    holds(&ran.out, "log-gamma (limit)");
+    holds(&ran.out, "e-lik: ");
+    let csv = place.read("study.twostep/calibration.csv");
+    assert_eq!(csv.lines().count(), 1 + 12 * 2);
+    assert!(csv.starts_with("t_trial,i_trial,method,unknown,truth,pit,"), "{csv}");
+    let file: Value = serde_json::from_str(&place.read("study.twostep/calibration.json")).unwrap();
+    let gamma = &file["settings"][0]["methods"]["e-lik"]["unknowns"][0];
+    for key in ["trials", "failed", "log_gamma", "log_gamma_threshold", "coverage", "width_90", "verdict"] {
+        assert!(!gamma[key].is_null(), "{key}: {gamma}");
+    }
+    let again = place.run(&[&small[..], &["--json"]].concat()).ends(0);
+    assert_eq!(again.json(), file);
+    holds(&again.err, "0 simulator runs to make; held-out: 0; 12 of 12 I-trials are there already");
+    let uninterrupted = place.run(&[&small[..], &["--out", "other", "--threads", "1", "-q"]].concat()).ends(0);
+    assert_eq!(uninterrupted.out.lines().next(), ran.out.lines().next());
+    assert_eq!(place.read("other/calibration.csv"), csv);
+    holds(&place.run(&["status", "study.toml"]).ends(0).out, "stale");
+}
+
+#[test]
+fn what_cannot_be_calibrated_is_refused() {
+    let text = TINY
+        .replace("[measurements.synthetic]\ntruth = { gamma = 0.15 }\nat = { omega = \"linspace(-1, 1, 5)\" }\n", "");
+    let place = Place::with_study("no-calibration", &text);
+    let refused = place.run(&["calibrate", "study.toml"]).ends(2);
+    holds(&refused.err, "does not say what will be measured");
+    place.run(&["calibrate", "study.toml", "--truth", "nature"]).ends(2);
+    place.run(&["calibrate", "study.toml", "--t-trials", "0"]).ends(2);
 }

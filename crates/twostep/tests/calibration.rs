@@ -180,6 +180,8 @@ fn another_method_or_more_trials_leave_the_rest_as_it_is() {
     let more = wide.with_calibration(|spec| spec.t_trials = 5);
     let count = Count::default();
     let grown = more.calibrate(&count).unwrap();
+    // One T-trial of three I-trials for each of four settings, and what was counted before them.
+    assert_eq!(count.0.load(Ordering::SeqCst), 4 * (3 + 1));
     for (before, after) in both.iter().zip(&grown) {
         assert_eq!(before.trials, after.trials[..before.trials.len()]);
         assert_eq!(after.trials.len(), before.trials.len() / 4 * 5);
@@ -219,13 +221,57 @@ fn other_noise_than_the_inferring_has_no_true_sd() {
     });
     let project = place.project(settings, "results");
     let plan = &project.calibration_plan().unwrap()[0];
-    // 38 runs of the design, and one for each time that is measured.
-    assert_eq!(plan.runs.simulated, 2 * (38 + 5));
+    // 64 runs of the design, and one for each time that is measured.
+    assert_eq!(plan.runs.simulated, 2 * (64 + 5));
     assert!(plan.notes[0].contains("scrambled"), "{:?}", plan.notes);
     let calibrations = project.calibrate(&Silent).unwrap();
     let ranked: Vec<Vec<&str>> =
         calibrations[0].trials.iter().map(|t| t.ranked.iter().map(|r| r.unknown.as_str()).collect()).collect();
     assert_eq!(ranked, vec![["beta", "gamma"]; 4]);
+}
+
+#[test]
+fn methods_that_are_swept_keep_their_own_results() {
+    let place = Place::new("methods");
+    let settings = place.shipped("null", |text| {
+        let text = text.replace("t_trials = 20000", "t_trials = 3");
+        format!("{text}\n[sweep]\n\"infer.methods\" = [[\"point\"], [\"e-lik\"]]\n")
+    });
+    let calibrations = place.project(settings, "results").calibrate(&Silent).unwrap();
+    let methods: Vec<&str> = calibrations.iter().map(|c| c.methods[0].method.as_str()).collect();
+    assert_eq!(methods, ["point", "e-lik"]);
+    assert!(calibrations.iter().zip(methods).all(|(c, method)| c.trials.iter().all(|t| t.method == method)));
+}
+
+/// On a bound of its prior no interval holds a truth, and the twin of a run that is held out would give it away.
+#[test]
+fn runs_on_a_bound_are_not_held_out_and_repeats_go_together() {
+    let place = Place::new("bounds");
+    let settings = |i_trials: usize| {
+        place.shipped("paper/pce_calibration", |text| {
+            let text = text.split_once("[sweep]").unwrap().0.to_owned();
+            let text = text.replace("method = \"halton-ends\"\nruns = 10", "points = \"points.csv\"");
+            let text = text.replace("i_trials = 20", &format!("i_trials = {i_trials}\ntruth = \"held-out-runs\""));
+            text.replace("draws = 1000", "draws = 50").replace("degree = 5", "degree = 2")
+        })
+    };
+    std::fs::write(place.0.join("points.csv"), "omega\n-1\n-0.5\n0\n0\n0.3\n0.6\n1\n").unwrap();
+    let project = place.project(settings(1), "results");
+    let before = project.calibrate(&Silent).unwrap().remove(0);
+    let truths = |calibration: &Calibration| -> Vec<(usize, f64)> {
+        let of_point = calibration.trials.iter().filter(|trial| trial.method == "point");
+        of_point.map(|trial| (trial.t_trial, trial.ranked[0].truth)).collect()
+    };
+    assert_eq!(truths(&before), [(0, -0.5), (1, 0.0), (1, 0.0), (2, 0.3), (3, 0.6)]);
+    let plan = &project.calibration_plan().unwrap()[0];
+    assert_eq!((plan.t_trials, plan.i_trials, plan.kept, plan.runs.held_out), (4, 5, 5, 5));
+    assert!(plan.notes.iter().any(|note| note.contains("2 of 7 runs")), "{:?}", plan.notes);
+    // More I-trials of each run leave the first as they were, and are those that a fresh start gives.
+    let after = place.project(settings(2), "results").calibrate(&Silent).unwrap().remove(0);
+    let fresh = place.project(settings(2), "fresh").calibrate(&Silent).unwrap().remove(0);
+    assert_eq!(after.trials, fresh.trials);
+    assert_eq!(truths(&after).len(), 10);
+    assert!(before.trials.iter().all(|trial| after.trials.contains(trial)));
 }
 
 /// No new runs, and yet the same answer: coverages agree within what both of them say of their errors.

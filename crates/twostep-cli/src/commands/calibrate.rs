@@ -10,6 +10,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use twostep::calibrate::{MethodSummary, Truth, UnknownSummary};
 use twostep::run::{Calibration, CalibrationPlan, Project, calibration_json};
+use twostep::study::Setting;
 use twostep::table::counted;
 
 /// What the columns of the table are, after `twostep calibrate --help`.
@@ -87,30 +88,23 @@ impl Calibrate {
 
 /// What the calibration takes, said before it begins.
 fn cost(project: &Project, plans: &[CalibrationPlan]) -> String {
-    let spec = &project.settings()[0].study.calibrate;
-    let first = &plans[0];
-    let mut text = format!("calibration with truth = \"{}\": ", first.truth.name());
-    match first.truth {
-        Truth::HeldOutRuns => {
-            let each = if spec.i_trials == 1 { String::new() } else { format!(", {} times each", spec.i_trials) };
-            let _ = write!(
-                text,
-                "{} held out in {}{each}",
-                counted(first.runs.held_out, "run"),
-                counted(first.t_trials, "group")
-            );
-        }
-        _ => {
-            let _ = write!(text, "{} x {}", counted(first.t_trials, "T-trial"), counted(spec.i_trials, "I-trial"));
+    let mut text = String::new();
+    let described = project.settings().iter().zip(plans).map(|(setting, plan)| layout(setting, plan));
+    let mut layouts: Vec<(String, usize)> = Vec::new();
+    for layout in described {
+        match layouts.iter_mut().find(|(other, _)| *other == layout) {
+            Some((_, settings)) => *settings += 1,
+            None => layouts.push((layout, 1)),
         }
     }
-    if plans.len() > 1 {
-        let _ = write!(text, ", for each of {} settings", plans.len());
+    for (layout, settings) in layouts {
+        let each = if plans.len() > 1 { format!(", for {}", counted(settings, "setting")) } else { String::new() };
+        let _ = writeln!(text, "calibration {layout}{each}");
     }
     let sum = |f: fn(&CalibrationPlan) -> usize| plans.iter().map(f).sum::<usize>();
     let runs = sum(|p| p.missing_runs);
     let noun = if runs == 1 { "simulator run" } else { "simulator runs" };
-    let _ = write!(text, "\n{} {noun} to make; held-out: {}", thousands(runs), thousands(sum(|p| p.runs.held_out)));
+    let _ = write!(text, "{} {noun} to make; held-out: {}", thousands(runs), thousands(sum(|p| p.runs.held_out)));
     let (kept, total) = (sum(|p| p.kept), sum(|p| p.i_trials));
     if kept > 0 {
         let _ = write!(text, "; {} of {} I-trials are there already", thousands(kept), thousands(total));
@@ -123,6 +117,19 @@ fn cost(project: &Project, plans: &[CalibrationPlan]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// `with truth = "simulator": 100 T-trials x 2 I-trials by 4 methods`.
+fn layout(setting: &Setting, plan: &CalibrationPlan) -> String {
+    let (truth, times) = (plan.truth.name(), setting.study.calibrate.i_trials);
+    let trials = match plan.truth {
+        Truth::HeldOutRuns => {
+            let each = if times == 1 { String::new() } else { format!(", {times} times each") };
+            format!("{} held out in {}{each}", counted(plan.runs.held_out, "run"), counted(plan.t_trials, "group"))
+        }
+        _ => format!("{} x {}", counted(plan.t_trials, "T-trial"), counted(times, "I-trial")),
+    };
+    format!("with truth = \"{truth}\": {trials} by {}", counted(setting.study.infer.methods.len(), "method"))
 }
 
 /// `12,800`.
@@ -145,10 +152,20 @@ fn render(project: &Project, calibrations: &[Calibration]) -> String {
     for (setting, calibration) in project.settings().iter().zip(calibrations) {
         let answer = setting.study.infer.answer.name();
         for method in &calibration.methods {
-            for unknown in &method.unknowns {
+            let mut push = |unknown: &str, cells: [String; 6]| {
                 let labels = setting.label.iter().map(|(_, value)| value.clone());
-                let names = [method.method.clone(), unknown.unknown.clone()];
-                grid.push(labels.chain(names).chain(cells(unknown)).collect(), method.method == answer);
+                let names = [method.method.clone(), unknown.to_owned()];
+                grid.push(labels.chain(names).chain(cells).collect(), method.method == answer);
+            };
+            for unknown in &method.unknowns {
+                push(&unknown.unknown, cells(unknown));
+            }
+            if method.unknowns.is_empty() {
+                let none = || "-".to_owned();
+                push(
+                    "-",
+                    [none(), none(), none(), none(), none(), format!("all {} failed", counted(method.trials, "trial"))],
+                );
             }
         }
     }

@@ -114,10 +114,11 @@ fn list(global: &Global) -> Result<(), Failure> {
         let studies: Vec<_> = shipped().iter().map(|study| json!({ "name": study.0, "about": about(study) })).collect();
         return super::print_json(&json!({ "studies": studies }));
     }
-    let indent = " ".repeat(18);
+    let column = shipped().iter().map(|study| study.0.len()).max().unwrap_or(0) + 1;
+    let indent = " ".repeat(column);
     let mut text = String::new();
     for study in shipped() {
-        let line = format!("{:<17} {}", study.0, about(study));
+        let line = format!("{:<column$}{}", study.0, about(study));
         text.push_str(&textwrap::fill(&line, textwrap::Options::new(output::width()).subsequent_indent(&indent)));
         text.push('\n');
     }

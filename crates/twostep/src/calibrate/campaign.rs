@@ -6,6 +6,7 @@ use crate::infer::propagation::Method;
 use crate::monitor::{Monitor, Quiet};
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A two-step procedure that can be tried again and again.
@@ -125,7 +126,7 @@ fn i_trial<P: Procedure>(
     methods: &[Method],
     monitor: &dyn Monitor,
 ) -> Result<Vec<Trial>> {
-    match procedure.infer(trained, t, i, methods, monitor) {
+    match guarded("I-step", || procedure.infer(trained, t, i, methods, monitor)) {
         Err(Error::Interrupted) => Err(Error::Interrupted),
         Err(error) if methods.len() == 1 => Ok(vec![failed([t, i], methods[0], &error)]),
         Err(_) => {
@@ -134,6 +135,15 @@ fn i_trial<P: Procedure>(
         }
         Ok(trials) => Ok(trials),
     }
+}
+
+/// What `f` returns; a panic is a failure of its trial alone, as a campaign of days must not end at one of its trials.
+fn guarded<T>(what: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    std::panic::catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+        Err(Error::failed(what, text, "report this as a bug, with the study"))
+    })
 }
 
 fn failed([t_trial, i_trial]: [usize; 2], method: Method, error: &Error) -> Trial {
@@ -157,7 +167,7 @@ struct Counter<'a> {
 
 impl Counter<'_> {
     fn train<P: Procedure>(&self, procedure: &P, t_trial: usize) -> Result<P::Trained> {
-        let trained = procedure.train(t_trial, &Quiet(self.monitor));
+        let trained = guarded("T-step", || procedure.train(t_trial, &Quiet(self.monitor)));
         self.monitor.progress(T_TRIALS, self.trained.fetch_add(1, Ordering::Relaxed) + 1, self.t_trials);
         trained
     }
@@ -200,7 +210,7 @@ mod tests {
 
         fn train(&self, t_trial: usize, _: &dyn Monitor) -> Result<()> {
             match t_trial {
-                7 => Err(Error::failed("T-step", "of the seventh trial", "none")),
+                7 => panic!("the seventh T-trial"),
                 _ => Ok(()),
             }
         }

@@ -12,7 +12,7 @@ use crate::store::{Heading, Journal};
 use crate::study::{Setting, Stage};
 use crate::table::{Table, write_atomically};
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
 /// Name of the folder of journals: one for everything that was ever tried in this study.
@@ -49,22 +49,26 @@ pub struct Calibration {
     pub trials: Vec<Trial>,
     /// What they say of each method.
     pub methods: Vec<MethodSummary>,
+    /// What made them: several where versions or machines took turns.
+    pub made_by: Vec<Heading>,
 }
 
 impl Project {
     /// What the calibration of every setting takes. Settings that differ only in what trials do not depend on, such as the
-    /// truth of synthetic measurements, share their trials, and are counted once: with the first of them.
+    /// truth of synthetic measurements, share their trials; runs that one
+    /// of them takes are not counted again with the next.
     ///
     /// # Errors
     /// A study that cannot be calibrated, or a journal that cannot be read.
     pub fn calibration_plan(&self) -> Result<Vec<CalibrationPlan>> {
-        let mut seen = HashSet::new();
+        let mut counted: HashMap<String, usize> = HashMap::new();
         (0..self.settings.len())
             .map(|index| {
                 let mut plan = self.plan_setting(index)?;
-                if !seen.insert(plan.fingerprint.clone()) {
-                    plan.missing_runs = 0;
-                }
+                let before = counted.entry(plan.fingerprint.clone()).or_default();
+                let all = plan.missing_runs.max(*before);
+                plan.missing_runs -= plan.missing_runs.min(*before);
+                *before = all;
                 Ok(plan)
             })
             .collect()
@@ -72,7 +76,9 @@ impl Project {
 
     fn plan_setting(&self, index: usize) -> Result<CalibrationPlan> {
         let Setting { label, study } = &self.settings[index];
-        let forecast = forecast(study)?;
+        // How many runs can be held out is known once they are there.
+        let held_out = study.calibrate.truth == Truth::HeldOutRuns && self.is_fresh(index, Stage::Simulate);
+        let forecast = forecast(study, held_out.then(|| self.training(index)).transpose()?.as_ref())?;
         let fingerprint = study.calibration_fingerprint(&forecast.layout);
         let methods: HashSet<&str> = study.infer.methods.iter().map(|method| method.name()).collect();
         // Held-out runs are not drawn, so that no number of them per T-trial bounds what counts.
@@ -116,14 +122,9 @@ impl Project {
         let mut out: Vec<Calibration> = Vec::new();
         for (index, plan) in self.calibration_plan()?.into_iter().enumerate() {
             monitor.progress("settings", index, self.settings.len());
-            let twin = out.iter().find(|other| other.plan.fingerprint == plan.fingerprint);
-            let trials =
-                match twin.filter(|twin| (twin.plan.t_trials, twin.plan.i_trials) == (plan.t_trials, plan.i_trials)) {
-                    Some(twin) => twin.trials.clone(),
-                    None => self.try_setting(index, &plan.fingerprint, &mut workplace, monitor)?,
-                };
+            let (trials, made_by) = self.try_setting(index, &plan.fingerprint, &mut workplace, monitor)?;
             let methods = summarise(&trials, &self.context(index)?);
-            out.push(Calibration { plan, trials, methods });
+            out.push(Calibration { plan, trials, methods, made_by });
         }
         monitor.progress("settings", self.settings.len(), self.settings.len());
         self.claim(&mut workplace)?;
@@ -162,10 +163,10 @@ impl Project {
         fingerprint: &str,
         workplace: &mut Option<Workplace>,
         monitor: &dyn Monitor,
-    ) -> Result<Vec<Trial>> {
+    ) -> Result<(Vec<Trial>, Vec<Heading>)> {
         let study = &self.settings[index].study;
         let methods: &[Method] = &study.infer.methods;
-        let set = match forecast(study)?.needs_own_runs {
+        let set = match forecast(study, None)?.needs_own_runs {
             true => {
                 self.run_setting(index, Stage::Simulate, workplace, monitor)?;
                 Some(self.training(index)?)
@@ -179,8 +180,9 @@ impl Project {
             version: VERSION.into(),
             instruction_set: instruction_set().into(),
         };
-        let (journal, kept) = Journal::open(&self.journal(fingerprint), &heading)?;
-        calibrate::run(&trier, trier.t_trials(), methods, kept, &journal, monitor)
+        let (journal, kept) = Journal::open(&self.journal(fingerprint), heading)?;
+        let trials = calibrate::run(&trier, trier.t_trials(), methods, kept, &journal, monitor)?;
+        Ok((trials, journal.made_by()))
     }
 
     fn journal(&self, fingerprint: &str) -> PathBuf {
@@ -293,8 +295,7 @@ pub fn calibration_json(project: &Project, calibrations: &[Calibration]) -> Valu
                 "held_out_runs": plan.runs.held_out,
                 "seed": study.seed,
                 "study_hash": plan.fingerprint,
-                "version": VERSION,
-                "instruction_set": instruction_set(),
+                "made_by": calibrations.get(i).map_or(&[][..], |c| &c.made_by),
                 "answer": study.infer.answer.name(),
                 "notes": plan.notes,
                 "methods": methods,

@@ -11,9 +11,9 @@ use crate::matrix::Matrix;
 use crate::monitor::Monitor;
 use crate::simulate::design;
 use crate::stream::Stream;
-use crate::study::{MeasurementSource, Output, Study, read_measurements};
-use crate::surrogate::{Scratch, SigmaA};
-use crate::table::Table;
+use crate::study::{MeasurementSource, Output, Study, Unknown, read_measurements};
+use crate::surrogate::{InputScale, Scratch, SigmaA};
+use crate::table::{Table, counted};
 use crate::train::{self, OutputTask, TPosterior, TrainingSet, standardisation};
 use rand::RngExt;
 use rand_distr::StandardNormal;
@@ -246,7 +246,8 @@ impl<'a> Trier<'a> {
         let study = self.study;
         let mut case = match &self.source {
             Source::HeldOut { set, folds } => {
-                let run = folds[t_trial][i_trial / study.calibrate.i_trials];
+                // More I-trials go round again, and leave the first ones as they are.
+                let run = folds[t_trial][i_trial % folds[t_trial].len()];
                 let (unknowns, known) = set.inputs.row(run).split_at(study.unknowns.len());
                 let layout = self.layout.iter().map(|layout| {
                     let n = layout.replicates();
@@ -347,11 +348,7 @@ impl<'a> Trier<'a> {
         let reports = trained.posterior.outputs.iter().map(|output| &output.report);
         let r_hats = reports.clone().flat_map(|report| report.parameters.iter().filter_map(|p| p.r_hat));
         let t_r_hat = r_hats.reduce(f64::max).filter(|r| r.is_finite());
-        let t_warned = reports.clone().any(|report| {
-            let chains_disagree = report.method == "nuts"
-                && report.parameters.iter().any(|p| p.r_hat.is_some_and(|r| r > train::CHAINS_AGREE));
-            report.divergences > 0 || chains_disagree
-        });
+        let t_warned = reports.clone().any(|report| report.troubled);
         let noise = |o: usize| {
             let (output, layout) = (&self.study.outputs[o], &case.layout[o]);
             let same_scale = output.log == matches!(output.noise.family, Family::LogNormal { .. });
@@ -520,24 +517,45 @@ fn moved_points(study: &Study, stream: Stream) -> Result<Matrix> {
 /// Prior over design density at these unknowns: designs are even over the range on the scale of each input.
 fn weight(study: &Study, unknowns: &[f64]) -> f64 {
     let scales = study.input_scales();
-    let ratio = |((unknown, scale), x): ((&crate::study::Unknown, &crate::surrogate::InputScale), &f64)| {
+    let ratio = |((unknown, scale), x): ((&Unknown, &InputScale), &f64)| {
         // Half the slope of the scaled input is the design's density.
         unknown.prior.log_density(*x).exp() / (0.5 * scale.scaled(*x).1)
     };
     study.unknowns.iter().zip(&scales).zip(unknowns).map(ratio).product()
 }
 
-/// Which runs each T-trial holds out: those that the prior allows, in as many groups as there may be T-trials, each spread
-/// over the design.
+/// Whether a run's unknowns lie inside the support of their priors. On a bound of its prior a truth is outside every central
+/// interval, however good the surrogate.
+fn can_be_held_out(study: &Study, inputs: &[f64]) -> bool {
+    let inside = |(unknown, x): (&Unknown, &f64)| {
+        let (lower, upper) = unknown.prior.support();
+        lower < *x && *x < upper && unknown.prior.log_density(*x) > f64::NEG_INFINITY
+    };
+    study.unknowns.iter().zip(inputs).all(inside)
+}
+
+/// Which runs each T-trial holds out: as many groups as there may be T-trials, each spread over the design. Runs at the same
+/// inputs go together: one of them in the training set would tell of the others.
 fn folds(study: &Study, set: &TrainingSet) -> Result<Vec<Vec<usize>>> {
-    let allowed = |run: &usize| weight(study, &set.inputs.row(*run)[..study.unknowns.len()]) > 0.0;
-    let runs: Vec<usize> = (0..set.inputs.rows()).filter(allowed).collect();
-    if runs.is_empty() || set.inputs.rows() < 2 {
-        let found = format!("{} of {} runs can be held out", runs.len(), set.inputs.rows());
-        return Err(Error::invalid("calibrate.truth", found, "simulate more runs where the prior has its mass"));
+    let mut points: Vec<Vec<usize>> = Vec::new();
+    for run in (0..set.inputs.rows()).filter(|&run| can_be_held_out(study, set.inputs.row(run))) {
+        match points.iter_mut().find(|point| set.inputs.row(point[0]) == set.inputs.row(run)) {
+            Some(point) => point.push(run),
+            None => points.push(vec![run]),
+        }
     }
-    let n = study.calibrate.t_trials.min(runs.len());
-    Ok((0..n).map(|fold| runs.iter().copied().skip(fold).step_by(n).collect()).collect())
+    let trained_on = |point: &Vec<usize>| set.inputs.rows() - point.len();
+    if points.is_empty() || points.iter().all(|point| trained_on(point) == 0) {
+        let found = format!("{} of {} runs can be held out", points.concat().len(), set.inputs.rows());
+        return Err(Error::invalid(
+            "calibrate.truth",
+            found,
+            "simulate more runs inside the range, where the prior has mass",
+        ));
+    }
+    // At least two groups: something must be left to train on.
+    let n = study.calibrate.t_trials.max(2).min(points.len());
+    Ok((0..n).map(|fold| points.iter().skip(fold).step_by(n).flatten().copied().collect()).collect())
 }
 
 /// Whether some point is measured more than once.
@@ -573,11 +591,11 @@ pub(super) struct Forecast {
     pub(super) notes: Vec<String>,
 }
 
-/// What a study's trials will take, as far as that can be known before its own runs are made.
+/// What a study's trials will take; without the study's own runs `set`, as far as that can be known before they are made.
 ///
 /// # Errors
-/// A study that does not say what is measured.
-pub(super) fn forecast(study: &Study) -> Result<Forecast> {
+/// A study that does not say what is measured, or whose runs cannot be held out.
+pub(super) fn forecast(study: &Study, set: Option<&TrainingSet>) -> Result<Forecast> {
     let layout = Layout::of(study)?;
     let spec = &study.calibrate;
     let own_runs = stages::planned_runs(study)?;
@@ -595,18 +613,41 @@ pub(super) fn forecast(study: &Study) -> Result<Forecast> {
             "without simulation noise every T-trial of this design would be the same, so in each of them its {how}"
         ));
     }
-    if spec.truth == Truth::HeldOutRuns && study.design.points.is_some() {
-        notes.push("held-out runs are weighted as if the design's points were even over the ranges".into());
-    }
     let by_simulator = spec.truth == Truth::Simulator;
     let held_out = spec.truth == Truth::HeldOutRuns;
+    if held_out && study.design.points.is_some() {
+        notes.push("held-out runs are weighted as if the design's points were even over the ranges".into());
+    }
+    let replicates = layout.iter().map(Layout::replicates).max().unwrap_or(0);
+    if held_out && n_points > 1 {
+        let total: usize = layout.iter().map(|l| l.known.rows()).max().unwrap_or(0);
+        notes.push(format!(
+            "a held-out run has one value of each condition, so each trial measures {} at one point where the study has {total} at \
+             {n_points}: its intervals are wider than the study's",
+            counted(replicates, "value")
+        ));
+    }
+    // The first guess holds every run out by itself.
+    let (mut groups, mut runs) = (spec.t_trials.max(2).min(own_runs), own_runs);
+    if let Some(set) = set.filter(|_| held_out) {
+        let folds = folds(study, set)?;
+        (groups, runs) = (folds.len(), folds.concat().len());
+        if runs < set.inputs.rows() {
+            notes.push(format!(
+                "{} of {} on a bound of the prior or outside it, where no interval could hold the truth, {} only trained on",
+                set.inputs.rows() - runs,
+                counted(set.inputs.rows(), "run"),
+                if set.inputs.rows() - runs == 1 { "is" } else { "are" }
+            ));
+        }
+    }
     let standardised = study.outputs.iter().any(|output| output.surrogate.standardise);
     Ok(Forecast {
-        t_trials: if held_out { spec.t_trials.min(own_runs) } else { spec.t_trials },
-        i_trials: spec.i_trials * if held_out { own_runs } else { spec.t_trials },
+        t_trials: if held_out { groups } else { spec.t_trials },
+        i_trials: spec.i_trials * if held_out { runs } else { spec.t_trials },
         runs_of_t_trial: if by_simulator { own_runs } else { 0 },
         runs_of_i_trial: if by_simulator { n_points } else { 0 },
-        held_out: if held_out { own_runs } else { 0 },
+        held_out: if held_out { runs } else { 0 },
         needs_own_runs: held_out || (spec.truth == Truth::SurrogatePrior && standardised),
         own_runs,
         layout,

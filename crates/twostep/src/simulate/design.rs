@@ -172,7 +172,8 @@ pub fn varied_points(method: Method, n: usize, dim: usize, stream: Stream) -> Re
     let method = if method == Method::Sobol { Method::SobolScrambled } else { method };
     let mut points = unit_points(method, n, dim, stream)?;
     match method {
-        Method::HaltonEnds => shift(points.get_mut(2..).unwrap_or_default(), dim, stream),
+        Method::HaltonEnds if n > 2 => shift(&mut points[2..], dim, stream),
+        Method::HaltonEnds => jitter(&mut points, stream),
         Method::Halton => shift(&mut points, dim, stream),
         Method::Grid => jitter(&mut points, stream),
         Method::Sobol | Method::SobolScrambled | Method::LatinHypercube | Method::Random => {}
@@ -189,14 +190,19 @@ fn shift(points: &mut [Vec<f64>], dim: usize, stream: Stream) {
     }
 }
 
-/// Moves every coordinate by up to half of what separates as many points on a grid, reflected at 0 and 1.
+/// Moves every coordinate by up to half of what separates as many points on a grid, reflected at 0 and 1; equal points stay
+/// equal.
 pub fn jitter(points: &mut [Vec<f64>], stream: Stream) {
     let mut rng = stream.rng();
+    let first: Vec<usize> = (0..points.len()).map(|i| (0..i).find(|&j| points[j] == points[i]).unwrap_or(i)).collect();
     let dim = points.first().map_or(1, Vec::len).max(1);
     let half = 0.5 / (points.len() as f64).powf(1.0 / dim as f64);
     for u in points.iter_mut().flatten() {
         let moved = (*u + half * rng.random_range(-1.0..1.0)).abs();
         *u = if moved > 1.0 { 2.0 - moved } else { moved };
+    }
+    for (i, first) in first.into_iter().enumerate() {
+        points[i] = points[first].clone();
     }
 }
 
@@ -294,6 +300,11 @@ mod tests {
                 != unit_points(method, 16, 2, Stream::root(2)).unwrap();
             assert_eq!(how_varied(Some(method)).is_none(), always_varies, "{method}");
         }
+        let two = |seed| varied_points(Method::HaltonEnds, 2, 2, Stream::root(seed)).unwrap();
+        assert_ne!(two(1), two(2));
+        let mut repeated = vec![vec![0.5], vec![0.2], vec![0.5]];
+        jitter(&mut repeated, Stream::root(4));
+        assert!(repeated[0] == repeated[2] && repeated[0] != [0.5]);
         let ends = varied_points(Method::HaltonEnds, 5, 2, Stream::root(3)).unwrap();
         assert_eq!(ends[..2], [vec![0.0; 2], vec![1.0; 2]]);
     }

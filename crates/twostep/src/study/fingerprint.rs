@@ -65,7 +65,9 @@ impl Study {
     /// Measurements count by where and how often they are made, which `layout` describes, not by their values.
     pub fn calibration_fingerprint(&self, layout: &dyn Debug) -> String {
         let mut text = format!("{VERSION}\ncalibrate\n{}\n", self.fingerprint(Stage::Train));
-        let is_other = |place: &str| ["measurements", "[derived]"].contains(&place);
+        // Without sigma_a there is no error to share.
+        let is_idle = |place: &str| place == "infer.error" && !self.infer.sigma_a;
+        let is_other = |place: &str| ["measurements", "[derived]"].contains(&place) || is_idle(place);
         for (part, value) in self.parts(Stage::Infer).into_iter().filter(|(place, _)| !is_other(place)) {
             let _ = writeln!(text, "{part}: {value}");
         }
@@ -142,8 +144,7 @@ impl Study {
                     smc,
                 } = &self.infer;
                 part("infer.propagate".into(), sigma_a);
-                // Without sigma_a there is no error to share.
-                part("infer.error".into(), &sigma_a.then_some(error));
+                part("infer.error".into(), error);
                 part("infer.engine".into(), engine);
                 part("infer.clusters".into(), clusters);
                 part("infer.representative".into(), representative);

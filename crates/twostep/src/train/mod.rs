@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub const PROBABILITIES: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.95];
 
 /// R-hat up to which chains agree.
-pub const CHAINS_AGREE: f64 = 1.01;
+const CHAINS_AGREE: f64 = 1.01;
 
 /// Simulator runs: D_T.
 #[derive(Clone, Debug, PartialEq)]
@@ -132,6 +132,9 @@ pub struct TReport {
     pub leave_one_out: LeaveOneOut,
     /// Divergent transitions of NUTS.
     pub divergences: usize,
+    /// Whether the draws are of chains that diverged, disagree or overlooked a part.
+    #[serde(default)]
+    pub troubled: bool,
     /// Sentences of advice.
     pub warnings: Vec<String>,
 }
@@ -512,6 +515,7 @@ impl Fit<'_> {
         let mut report = self.report(method, &coefficients, &sigma_a, &log_weights);
         if !replaced {
             report.divergences = divergences;
+            report.troubled = in_trouble;
         }
         let runs = natural(&runs);
         for (j, parameter) in report.parameters.iter_mut().enumerate() {
@@ -599,6 +603,7 @@ impl Fit<'_> {
             predictive_coverage_90: inside as f64 / n as f64,
             leave_one_out: LeaveOneOut::new(&self.rows.z, &rows, Some(&k_hats)),
             divergences: 0,
+            troubled: false,
             warnings: Vec::new(),
         }
     }
