@@ -671,6 +671,7 @@ mod tests {
             predictive_coverage_90: coverage,
             leave_one_out: leave_one_out(q2),
             divergences: 0,
+            troubled: false,
             warnings: Vec::new(),
         };
         let draws = |value: f64| Draws::new(vec!["c".into()], Matrix::from_rows(1, 1, vec![value]));

@@ -115,6 +115,7 @@ pub fn trained(surrogate: Arc<dyn Surrogate>) -> TrainedOutput {
         predictive_coverage_90: f64::NAN,
         leave_one_out,
         divergences: 0,
+        troubled: false,
         warnings: Vec::new(),
     };
     TrainedOutput { name: "y".into(), surrogate, affine: (0.0, 1.0), log: false, report }
