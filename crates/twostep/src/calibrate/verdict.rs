@@ -229,7 +229,8 @@ pub(super) fn judge(method: &MethodSummary, all: &[MethodSummary], trials: &[Tri
     let few = method.unknowns.iter().filter(|u| has_few_draws(u)).filter_map(|u| u.draws).reduce(f64::min);
     if let Some(draws) = few {
         sentences.push(format!(
-            "The chains are worth too few draws: {draws:.0} in a typical trial where {FEWEST_DRAWS:.0} are needed."
+            "The chains are worth too few draws: {} in a typical trial where {FEWEST_DRAWS} are needed.",
+            draws.floor()
         ));
     }
     if kind == Kind::Underconfident && context.truth != Truth::SurrogatePrior {
@@ -676,7 +677,7 @@ fn simulator(signs: &Signs, context: &Context) -> Explanation {
     let sds = if sds.is_empty() { String::new() } else { format!(" ({sds})") };
     let advice = if context.truth == Truth::HeldOutRuns {
         "Look at the runs: outputs of another version or unit, a run that failed unseen, noise other than that of the \
-         measurements. If e-lik is calibrated with calibrate.truth = \"surrogate-prior\", twostep itself is sound."
+         measurements. If e-lik is calibrated with calibrate.truth = \"surrogate-prior\", nothing speaks against twostep itself."
     } else {
         "Calibrate with calibrate.truth = \"surrogate-prior\": if e-lik is calibrated there, program and sampler are sound, and \
          the simulator is left: its noise, jumps, or runs that fail unseen."
@@ -684,7 +685,7 @@ fn simulator(signs: &Signs, context: &Context) -> Explanation {
     let excluded = if signs.noise_sd.is_some() || sds.is_empty() {
         "Neither the sampler nor the surrogate's uncertainty explains it"
     } else {
-        "The sampler does not explain it, and how much the surrogate's error is beside the noise is not known"
+        "The sampler does not explain it, and how large the surrogate's error is beside the noise is not known"
     };
     Explanation {
         cause: Cause::Simulator,
@@ -813,6 +814,10 @@ mod tests {
             let sentence = "The chains are worth too few draws: 19 in a typical trial where 20 are needed.";
             assert_eq!(verdict.sentences.iter().any(|s| s == sentence), kind == Kind::Undecided, "{verdict}");
         }
+        // A median of 19.5 is not called 20.
+        trials.iter_mut().step_by(2).for_each(|trial| trial.ranked[0].draws = Some(19));
+        let verdict = judged(&trials, &context(Truth::Simulator)).remove(0);
+        assert!(verdict.sentences.iter().any(|s| s.contains("too few draws: 19 in")), "{verdict}");
         let mut narrow = normal_trials("e-lik", LAYOUT, NARROW, &clean());
         narrow.iter_mut().for_each(|trial| trial.ranked[0].draws = Some(7));
         let verdict = judged(&narrow, &context(Truth::Simulator)).remove(0);
