@@ -93,11 +93,13 @@ pub struct UnknownSummary {
     pub mean_pit: Option<f64>,
     /// Its standard error, by T-trial; `None` below two.
     pub mean_pit_standard_error: Option<f64>,
+    /// Median number of draws that were ranked, where there are draws.
+    pub draws: Option<f64>,
     /// Share of the truths below their 90 % interval, and above it.
     pub misses_90: Option<[f64; 2]>,
     /// The ECDF of the PITs with its envelopes; `None` without trials.
     pub ecdf: Option<Ecdf>,
-    /// Coverage where the truth of each unknown is low, medium or high.
+    /// Coverage where the truth of each unknown is low, medium or high; not nominal by itself, see [`Region`].
     pub regions: Vec<Region>,
     /// How its intervals behave.
     pub verdict: Kind,
@@ -119,6 +121,9 @@ pub struct Ecdf {
 }
 
 /// The trials whose truth lies in one third of the prior of one unknown.
+///
+/// Given where the truth lies, coverage is not nominal even for the right posterior, which holds it on average over the prior
+/// only: regions are to be compared between methods, and with their widths, not with the nominal level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Region {
     /// The unknown whose prior is cut.
@@ -187,13 +192,19 @@ fn most_frequent<'a>(reasons: impl Iterator<Item = &'a str> + Clone) -> Option<S
 
 /// The outcome of one unknown in a trial, if it can be used.
 fn ranked<'a>(trial: &'a Trial, unknown: &str) -> Option<&'a Ranked> {
-    let usable = |r: &&Ranked| [r.truth, r.pit, r.q05, r.q95, trial.weight].iter().all(|value| value.is_finite());
+    let usable = |r: &&Ranked| [r.truth, r.pit, r.below, r.q05, r.q95, trial.weight].iter().all(|x| x.is_finite());
     let outcomes = if trial.failed.is_none() { trial.ranked.as_slice() } else { &[] };
     outcomes.iter().find(|ranked| ranked.unknown == unknown).filter(usable)
 }
 
-fn pit(trial: &Trial, ranked: &Ranked) -> Pit {
-    Pit { t_trial: trial.t_trial, value: ranked.pit, weight: trial.weight }
+fn located(used: &[(&Trial, &Ranked)], value: impl Fn(&Ranked) -> f64) -> Vec<Pit> {
+    let pit = |(trial, ranked): &(&Trial, &Ranked)| (trial.t_trial, value(ranked), trial.weight);
+    used.iter().map(pit).map(|(t_trial, value, weight)| Pit { t_trial, value, weight }).collect()
+}
+
+/// Where truths lie for their intervals, which go by all draws and not only by those that are ranked.
+fn intervals(used: &[(&Trial, &Ranked)]) -> Vec<Pit> {
+    located(used, |ranked| ranked.below)
 }
 
 fn unknown(own: &[&Trial], method: &str, name: &str, context: &Context) -> UnknownSummary {
@@ -201,7 +212,7 @@ fn unknown(own: &[&Trial], method: &str, name: &str, context: &Context) -> Unkno
     let failed = own.len() - used.len();
     // A held-out truth that the prior excludes counts nothing, but did not fail.
     used.retain(|(trial, _)| trial.weight > 0.0);
-    let pits: Vec<Pit> = used.iter().map(|(trial, ranked)| pit(trial, ranked)).collect();
+    let (pits, intervals) = (located(&used, |ranked| ranked.pit), intervals(&used));
     let weighted = context.truth == Truth::HeldOutRuns || pits.windows(2).any(|pair| pair[0].weight != pair[1].weight);
     let band = (!weighted && !pits.is_empty()).then(|| UniformBand::new(pits.len(), BINS));
     let ranks: Vec<usize> = pits.iter().map(|pit| bin(pit.value)).collect();
@@ -210,12 +221,12 @@ fn unknown(own: &[&Trial], method: &str, name: &str, context: &Context) -> Unkno
     let pit_mean = mean_of(&used, |_, ranked| ranked.pit);
     let misses = |above: bool| {
         let tail = 0.5 * (1.0 - NINETY);
-        let missed = |pit: f64| if above { pit > 1.0 - tail } else { pit < tail };
-        mean_of(&used, |_, ranked| f64::from(u8::from(missed(ranked.pit)))).map(|mean| mean.value)
+        let missed = |below: f64| if above { below > 1.0 - tail } else { below < tail };
+        mean_of(&used, |_, ranked| f64::from(u8::from(missed(ranked.below)))).map(|mean| mean.value)
     };
     let prior =
         context.priors.iter().find(|(of, _)| of == name).map(|(_, prior)| prior.quantile(0.95) - prior.quantile(0.05));
-    let coverage: Vec<Coverage> = LEVELS.iter().filter_map(|level| coverage(&pits, *level)).collect();
+    let coverage: Vec<Coverage> = LEVELS.iter().filter_map(|level| coverage(&intervals, *level)).collect();
     UnknownSummary {
         unknown: name.to_owned(),
         trials: used.len(),
@@ -232,6 +243,7 @@ fn unknown(own: &[&Trial], method: &str, name: &str, context: &Context) -> Unkno
         width_90_relative: widths.and_then(|width| prior.and_then(|prior| finite(width.value / prior))),
         mean_pit: pit_mean.map(|pit| pit.value),
         mean_pit_standard_error: pit_mean.and_then(|pit| pit.standard_error),
+        draws: verdict::median(used.iter().filter_map(|(_, ranked)| ranked.draws).map(|draws| draws as f64)),
         misses_90: misses(false).zip(misses(true)).map(<[f64; 2]>::from),
         ecdf: (!pits.is_empty()).then(|| ecdf(test, band.as_ref())),
         regions: context.priors.iter().flat_map(|(of, prior)| regions(&used, of, prior)).collect(),
@@ -270,7 +282,7 @@ fn mean_of(used: &[(&Trial, &Ranked)], value: impl Fn(&Trial, &Ranked) -> f64) -
     finite(mean).map(|value| Mean { value, standard_error: finite(variance.sqrt()) })
 }
 
-/// The thirds of one unknown's prior, with the trials whose truth lies there.
+/// The thirds of one unknown's prior, with the trials whose truth lies there; see [`Region`] for what they can tell.
 fn regions(used: &[(&Trial, &Ranked)], of: &str, prior: &Marginal) -> Vec<Region> {
     let third = |trial: &Trial| {
         ranked(trial, of).map(|ranked| ((REGIONS as f64 * prior.cdf(ranked.truth)) as usize).min(REGIONS - 1))
@@ -284,14 +296,13 @@ fn regions(used: &[(&Trial, &Ranked)], of: &str, prior: &Marginal) -> Vec<Region
         .map(|i| {
             let inside: Vec<(&Trial, &Ranked)> =
                 used.iter().filter(|(trial, _)| third(trial) == Some(i)).copied().collect();
-            let pits: Vec<Pit> = inside.iter().map(|(trial, ranked)| pit(trial, ranked)).collect();
             Region {
                 of: of.to_owned(),
                 third: i,
                 lower: finite(edge(i)),
                 upper: finite(edge(i + 1)),
                 trials: inside.len(),
-                coverage_90: coverage(&pits, NINETY),
+                coverage_90: coverage(&intervals(&inside), NINETY),
                 width_90: mean_of(&inside, |_, ranked| ranked.q95 - ranked.q05).map(|mean| mean.value),
             }
         })
@@ -402,6 +413,37 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn coverage_is_that_of_all_draws_and_uniformity_that_of_the_ranks() {
+        let mut trials = normal_trials("e-lik", [50, 2], [1.0, 0.0], &Evidence::default());
+        for (trial, draws) in trials.iter_mut().zip([40, 50, 60, 70].into_iter().cycle()) {
+            let ranked = &mut trial.ranked[0];
+            // The intervals of half the sd.
+            ranked.below = normal_cdf(2.0 * normal_quantile(ranked.pit));
+            ranked.draws = Some(draws);
+        }
+        let found = summarise(&trials, &context(Truth::Simulator)).remove(0);
+        let omega = &found.unknowns[0];
+        let n = trials.len() as f64;
+        let share = |is: &dyn Fn(&Ranked) -> bool| trials.iter().filter(|t| is(&t.ranked[0])).count() as f64 / n;
+        for coverage in &omega.coverage {
+            let held = share(&|ranked| (ranked.below - 0.5).abs() <= 0.5 * coverage.level);
+            assert!((coverage.share - held).abs() <= n * ULP, "{coverage:?}");
+        }
+        let [below, above] = omega.misses_90.unwrap();
+        assert!((below - share(&|ranked| ranked.below < 0.05)).abs() <= n * ULP);
+        assert!((above - share(&|ranked| ranked.below > 0.95)).abs() <= n * ULP);
+        let inside = omega.regions.iter().map(|r| r.trials as f64 * r.coverage_90.unwrap().share).sum::<f64>() / n;
+        assert!((inside + below + above - 1.0).abs() <= n * ULP);
+        assert!(omega.width_factor.unwrap() > 1.0);
+        assert_eq!((omega.verdict, omega.draws), (Kind::Overconfident, Some(55.0)));
+
+        let mean = trials.iter().map(|trial| trial.ranked[0].pit).sum::<f64>() / n;
+        assert!((omega.mean_pit.unwrap() - mean).abs() <= n * ULP);
+        assert!(omega.log_gamma.unwrap() >= omega.log_gamma_threshold.unwrap());
+        assert!(omega.t_trial_p_value.unwrap() > 0.05);
+    }
+
+    #[test]
     fn weighted_trials_have_no_log_gamma() {
         let mut trials = normal_trials("e-lik", [50, 2], [1.0, 0.0], &Evidence::default());
         let held_out = summarise(&trials, &context(Truth::HeldOutRuns));
@@ -418,9 +460,11 @@ pub(super) mod tests {
         let good = normal_trials("e-lik", [1, 1], [1.0, 0.0], &Evidence::default());
         let mut broken = good.clone();
         broken[0].ranked[0].pit = f64::NAN;
+        let mut unplaced = good.clone();
+        unplaced[0].ranked[0].below = f64::NAN;
         let mut weightless = good.clone();
         weightless[0].weight = 0.0;
-        for trials in [vec![failed(&good[0], "why")], good, broken, weightless] {
+        for trials in [vec![failed(&good[0], "why")], good, broken, unplaced, weightless] {
             let found = summarise(&trials, &context(Truth::Simulator));
             let text = serde_json::to_string(&found).unwrap();
             // serde_json writes null for NaN, which a plain number then refuses to read.

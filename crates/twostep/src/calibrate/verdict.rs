@@ -37,6 +37,9 @@ const R_HAT: f64 = 1.05;
 /// Quadrature error in sds from which on the grid warns.
 const QUADRATURE_ERROR: f64 = 0.01;
 
+/// Fewer ranked draws than this leave the ends of 90 % intervals to one of them.
+const FEWEST_DRAWS: f64 = 20.0;
+
 /// How intervals behave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -49,7 +52,7 @@ pub enum Kind {
     Underconfident,
     /// They lie too low or too high.
     Shifted,
-    /// Too few trials to tell.
+    /// Too few trials or draws to tell, or ranks that are not uniform without a sign of how.
     #[default]
     Undecided,
 }
@@ -126,7 +129,8 @@ pub struct Verdict {
     pub kind: Kind,
     /// Whole sentences: the unknowns, the sds, failed trials, what the truths were.
     pub sentences: Vec<String>,
-    /// Causes that fit, the likeliest first; none for what is calibrated or undecided.
+    /// Causes that fit, the likeliest first; none for what is calibrated or undecided, nor where other noise in the trials is
+    /// the only sign.
     pub causes: Vec<Explanation>,
 }
 
@@ -155,15 +159,24 @@ pub(super) fn width_factor(coverage: &Coverage) -> Option<f64> {
     (factor.is_finite() && factor > 0.0).then_some(factor)
 }
 
+/// False alarms of each of test and coverage: they share 5 %, and so do the unknowns.
+fn alpha(unknowns: usize) -> f64 {
+    (1.0 - CONFIDENCE) / (2 * unknowns.max(1)) as f64
+}
+
+fn has_few_draws(unknown: &UnknownSummary) -> bool {
+    unknown.draws.is_some_and(|draws| draws < FEWEST_DRAWS)
+}
+
 /// How the intervals of one of `unknowns` behave, by the test that respects T-trials and by coverage.
 pub(super) fn kind(summary: &UnknownSummary, unknowns: usize) -> Kind {
     let (Some(ninety), Some(p_value)) = (ninety(summary), summary.t_trial_p_value) else { return Kind::Undecided };
-    // Test and coverage share the 5 % of false alarms, and so do the unknowns.
-    let alpha = (1.0 - CONFIDENCE) / (2 * unknowns.max(1)) as f64;
+    let alpha = alpha(unknowns);
     let [lower, upper] = ninety.interval(1.0 - alpha);
     if p_value > alpha && lower <= NINETY && NINETY <= upper {
         let failed = summary.failed as f64 > MANY_FAILED * (summary.trials + summary.failed) as f64;
-        return if ninety.lower >= LEAST_COVERAGE && !failed { Kind::Calibrated } else { Kind::Undecided };
+        let sure = ninety.lower >= LEAST_COVERAGE && !failed && !has_few_draws(summary);
+        return if sure { Kind::Calibrated } else { Kind::Undecided };
     }
     let low = summary.coverage.iter().any(|coverage| coverage.upper < coverage.level);
     let high = summary.coverage.iter().any(|coverage| coverage.lower > coverage.level);
@@ -173,7 +186,9 @@ pub(super) fn kind(summary: &UnknownSummary, unknowns: usize) -> Kind {
         .is_some_and(|(mean, error)| (mean - 0.5).abs() > -normal_quantile(0.5 * (1.0 - CONFIDENCE)) * error);
     let one_sided = summary.misses_90.is_some_and(|[below, above]| below.max(above) >= ONE_SIDE * (below + above));
     match (low, high) {
-        (false, false) => Kind::Shifted,
+        (false, false) if off => Kind::Shifted,
+        // Not uniform, but neither coverage nor the mean says how.
+        (false, false) => Kind::Undecided,
         _ if off && one_sided && !high => Kind::Shifted,
         (true, false) => Kind::Overconfident,
         (false, true) => Kind::Underconfident,
@@ -187,20 +202,36 @@ pub(super) fn judge(method: &MethodSummary, all: &[MethodSummary], trials: &[Tri
     let kind = method_kind(method);
     let mut sentences = Vec::new();
     let (sds, main): (Vec<&UnknownSummary>, Vec<_>) = method.unknowns.iter().partition(|u| is_sd(&u.unknown));
-    let described: Vec<String> = main.iter().filter(|u| u.verdict == kind).map(|u| describe(u)).collect();
+    let described: Vec<String> = main.iter().filter(|u| u.verdict == kind).map(|u| describe(u, main.len())).collect();
     let what = match kind {
         Kind::Undecided => "cannot be judged".to_owned(),
         Kind::Shifted => "is off to one side".to_owned(),
         _ => format!("is {}", kind.name()),
     };
-    if described.is_empty() {
+    let reason = method.failure.as_deref().unwrap_or("unknown").trim_end_matches('.');
+    let all_failed = method.failed > 0 && method.failed == method.trials;
+    if all_failed {
+        let trials = if method.trials == 1 { "the only trial".into() } else { format!("all {} trials", method.trials) };
+        sentences.push(format!("{} {what}: {trials} failed, most often because: {reason}.", method.method));
+    } else if described.is_empty() {
         sentences.push(format!("{} {what}: no trial could be ranked.", method.method));
     } else {
         sentences.push(format!("{} {what}: {}.", method.method, described.join("; ")));
     }
     for unknown in main.iter().filter(|u| u.verdict != kind && u.verdict != Kind::Calibrated).chain(&sds) {
-        let whose = if is_sd(&unknown.unknown) { "The noise sd " } else { "" };
-        sentences.push(format!("{whose}{} is {}: {}.", unknown.unknown, unknown.verdict.name(), describe(unknown)));
+        let (whose, together) = if is_sd(&unknown.unknown) { ("The noise sd ", sds.len()) } else { ("", main.len()) };
+        let clause = describe(unknown, together);
+        sentences.push(format!("{whose}{} is {}: {clause}.", unknown.unknown, unknown.verdict.name()));
+    }
+    if kind.is_failure() {
+        sentences.extend(worst_region(&main));
+    }
+    let few = method.unknowns.iter().filter(|u| has_few_draws(u)).filter_map(|u| u.draws).reduce(f64::min);
+    if let Some(draws) = few {
+        sentences.push(format!(
+            "The chains are worth too few draws: {} in a typical trial where {FEWEST_DRAWS} are needed.",
+            draws.floor()
+        ));
     }
     if kind == Kind::Underconfident && context.truth != Truth::SurrogatePrior {
         sentences.push(
@@ -208,13 +239,17 @@ pub(super) fn judge(method: &MethodSummary, all: &[MethodSummary], trials: &[Tri
                 .into(),
         );
     }
-    if method.failed > 0 {
-        let reason = method.failure.as_deref().unwrap_or("unknown");
+    if context.other_noise && kind != Kind::Calibrated {
+        sentences.push(
+            "The measurements of the trials have other noise than the likelihood assumes, which alone can spoil intervals: \
+             make the noise of [measurements] match, or calibrate.noise."
+                .into(),
+        );
+    }
+    if method.failed > 0 && !all_failed {
         sentences.push(format!(
             "{} of {} trials failed and are not counted, most often because: {reason}.",
-            method.failed,
-            method.trials,
-            reason = reason.trim_end_matches('.')
+            method.failed, method.trials
         ));
     }
     match context.truth {
@@ -238,21 +273,74 @@ fn method_kind(method: &MethodSummary) -> Kind {
     order.into_iter().find(has).unwrap_or_default()
 }
 
-/// One clause on one unknown.
-fn describe(unknown: &UnknownSummary) -> String {
+fn percent(share: f64) -> String {
+    format!("{:.0}", 100.0 * share)
+}
+
+/// The region where the intervals of a failing unknown hold the truth least often, if clearly less often than in all.
+fn worst_region(unknowns: &[&UnknownSummary]) -> Option<String> {
+    let failing = unknowns.iter().filter(|u| u.verdict.is_failure());
+    let regions =
+        failing.flat_map(|u| u.regions.iter().filter_map(move |region| Some((u, region, region.coverage_90?))));
+    let worse = regions.filter(|(u, _, coverage)| ninety(u).is_some_and(|whole| coverage.upper < whole.lower));
+    let (unknown, region, coverage) = worse.min_by(|a, b| a.2.share.total_cmp(&b.2.share))?;
+    let bound = |end: f64| significant(end, 3);
+    let place = match (region.lower, region.upper) {
+        (None, Some(upper)) => format!("below {}", bound(upper)),
+        (Some(lower), None) => format!("above {}", bound(lower)),
+        (Some(lower), Some(upper)) => format!("between {} and {}", bound(lower), bound(upper)),
+        (None, None) => "anywhere".into(),
+    };
+    Some(format!(
+        "It is worst where the true {} is {place}: there the 90 % intervals of {} hold the truth in {} % of trials ({} to {}).",
+        region.of,
+        unknown.unknown,
+        percent(coverage.share),
+        percent(coverage.lower),
+        percent(coverage.upper)
+    ))
+}
+
+/// The coverage that shows that intervals are too narrow or too wide: that of 90 % where it does, else the first that does.
+fn violated(unknown: &UnknownSummary) -> Option<&Coverage> {
+    let is_violated = |coverage: &&Coverage| match unknown.verdict {
+        Kind::Overconfident => coverage.upper < coverage.level,
+        Kind::Underconfident => coverage.lower > coverage.level,
+        _ => false,
+    };
+    ninety(unknown).filter(is_violated).or_else(|| unknown.coverage.iter().find(is_violated))
+}
+
+/// One clause on one unknown, which was judged together with others: `unknowns` in all.
+fn describe(unknown: &UnknownSummary, unknowns: usize) -> String {
     let name = &unknown.unknown;
     let Some(coverage) = ninety(unknown) else { return format!("no trial ranks {name}") };
-    let percent = |share: f64| format!("{:.0}", 100.0 * share);
     let mut text = format!(
         "the 90 % intervals of {name} hold the truth in {} % of trials ({} to {})",
         percent(coverage.share),
         percent(coverage.lower),
         percent(coverage.upper)
     );
-    match (unknown.verdict, unknown.width_factor) {
-        (Kind::Overconfident, Some(factor)) => text += &format!(" and would have to be {factor:.1} times as wide"),
-        (Kind::Underconfident, Some(factor)) => text += &format!(" and could be {factor:.1} times as wide"),
-        (Kind::Shifted, _) => {
+    match unknown.verdict {
+        Kind::Overconfident | Kind::Underconfident => {
+            let Some(violated) = violated(unknown) else { return text };
+            if violated.level != NINETY {
+                text += &format!(
+                    ", those of {} % in {} % ({} to {})",
+                    percent(violated.level),
+                    percent(violated.share),
+                    percent(violated.lower),
+                    percent(violated.upper)
+                );
+            }
+            if let Some(factor) = width_factor(violated) {
+                let verb = if unknown.verdict == Kind::Overconfident { "would have to" } else { "could" };
+                let which = if violated.level == NINETY { "" } else { " these" };
+                let places = if (factor - 1.0).abs() < 0.1 { 2 } else { 1 };
+                text += &format!(" and{which} {verb} be {factor:.places$} times as wide");
+            }
+        }
+        Kind::Shifted => {
             if let Some(mean) = unknown.mean_pit {
                 // A normal posterior that is off by d sds has a mean PIT of Phi(-d / sqrt(2)).
                 let off = SQRT_2 * normal_quantile(mean);
@@ -260,7 +348,10 @@ fn describe(unknown: &UnknownSummary) -> String {
                 text += &format!(", and lie {:.1} posterior sds too {side} on average", off.abs());
             }
         }
-        (Kind::Undecided, _) => {
+        Kind::Undecided if unknown.t_trial_p_value.is_some_and(|p| p <= alpha(unknowns)) => {
+            text += ", but its ranks are not uniform, and neither coverage nor their mean says how";
+        }
+        Kind::Undecided => {
             let enough = (1..).find(|n| wilson(NINETY, f64::from(*n), CONFIDENCE)[0] >= LEAST_COVERAGE).unwrap_or(1);
             if coverage.effective_trials < f64::from(enough) {
                 text += &format!(
@@ -271,7 +362,7 @@ fn describe(unknown: &UnknownSummary) -> String {
                 text += ", which leaves open whether they are right";
             }
         }
-        _ => {}
+        Kind::Calibrated => {}
     }
     text
 }
@@ -282,6 +373,8 @@ struct Signs {
     /// Share of trials with a troubled I-step, and the largest R-hat and quadrature error.
     i_trouble: f64,
     r_hat: Option<f64>,
+    /// Smallest number of draws that were ranked.
+    draws: Option<usize>,
     divergences: usize,
     quadrature_error: Option<f64>,
     /// Share of trials with a troubled T-step.
@@ -296,11 +389,12 @@ struct Signs {
 
 impl Signs {
     fn new(method: &str, trials: &[Trial]) -> Self {
-        let own: Vec<&Evidence> =
-            trials.iter().filter(|t| t.method == method && t.failed.is_none()).map(|t| &t.evidence).collect();
-        let share = |bad: &dyn Fn(&Evidence) -> bool| {
-            own.iter().filter(|evidence| bad(evidence)).count() as f64 / own.len().max(1) as f64
+        let counted: Vec<&Trial> = trials.iter().filter(|t| t.method == method && t.failed.is_none()).collect();
+        let own: Vec<&Evidence> = counted.iter().map(|trial| &trial.evidence).collect();
+        let share = |bad: &dyn Fn(&Trial) -> bool| {
+            counted.iter().filter(|trial| bad(trial)).count() as f64 / counted.len().max(1) as f64
         };
+        let draws = |trial: &Trial| trial.ranked.iter().filter_map(|ranked| ranked.draws).min();
         let above = |value: Option<f64>, limit: f64| value.is_some_and(|value| value > limit);
         let largest = |value: &dyn Fn(&Evidence) -> Option<f64>| {
             own.iter().filter_map(|evidence| value(evidence)).filter(|v| !v.is_nan()).reduce(f64::max)
@@ -308,21 +402,29 @@ impl Signs {
         let typical = |value: &dyn Fn(&Evidence) -> Option<f64>| median(own.iter().filter_map(|e| value(e)));
         Self {
             engine: own.first().map(|evidence| evidence.engine.clone()).unwrap_or_default(),
-            i_trouble: share(&|e| {
+            i_trouble: share(&|trial| {
+                let e = &trial.evidence;
                 above(e.r_hat, R_HAT)
                     || e.divergences.is_some_and(|count| count > 0)
                     || above(e.quadrature_error, QUADRATURE_ERROR)
+                    || draws(trial).is_some_and(|draws| (draws as f64) < FEWEST_DRAWS)
             }),
+            draws: counted.iter().filter_map(|trial| draws(trial)).min(),
             r_hat: largest(&|e| e.r_hat),
             divergences: own.iter().filter_map(|e| e.divergences).sum(),
             quadrature_error: largest(&|e| e.quadrature_error),
-            t_trouble: share(&|e| e.t_warned || above(e.t_r_hat, R_HAT)),
+            t_trouble: share(&|trial| trial.evidence.t_warned || above(trial.evidence.t_r_hat, R_HAT)),
             t_r_hat: largest(&|e| e.t_r_hat),
             sigma_a: typical(&|e| e.sigma_a),
             epistemic_sd: typical(&|e| e.epistemic_sd),
             noise_sd: typical(&|e| e.noise_sd),
             agreement: median(trials.iter().filter_map(|trial| trial.evidence.agreement)),
         }
+    }
+
+    /// Whether the approximation error leads: without a noise to weigh it against, this cannot be told.
+    fn is_stiff(&self) -> bool {
+        self.noise_sd.is_some() && self.matters(self.sigma_a, self.epistemic_sd)
     }
 
     /// Whether an sd is no less than another one and large enough to matter beside the noise.
@@ -344,7 +446,7 @@ impl Signs {
     }
 }
 
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
     values.sort_unstable_by(f64::total_cmp);
     let half = values.len() / 2;
@@ -353,11 +455,17 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 
 /// A number with two significant digits.
 fn digits(value: f64) -> String {
+    significant(value, 2)
+}
+
+/// A number with that many significant digits, at least one.
+fn significant(value: f64, digits: usize) -> String {
     let magnitude = value.abs().log10().floor();
+    let decimals = digits - 1;
     if value != 0.0 && !(-4.0..=5.0).contains(&magnitude) {
-        return format!("{value:.1e}");
+        return format!("{value:.decimals$e}");
     }
-    let places = if value == 0.0 { 0 } else { (1.0 - magnitude).max(0.0) as usize };
+    let places = if value == 0.0 { 0 } else { (decimals as f64 - magnitude).max(0.0) as usize };
     format!("{value:.places$}")
 }
 
@@ -377,7 +485,15 @@ fn causes(
     let mut found: Vec<Explanation> = sampler(&signs).into_iter().collect();
     if context.truth == Truth::SurrogatePrior {
         // The data follow the model that E-Lik inverts, whatever the simulator does.
-        found.push(if is_e_lik { program(&signs) } else { simpler_than_exact(method) });
+        if is_e_lik {
+            found.push(few_t_draws(context));
+            // Clusters and other noise are approximations of their own: nothing is left to suspect the program by.
+            if !context.clustered && !context.other_noise {
+                found.push(program());
+            }
+        } else {
+            found.push(simpler_than_e_lik(method, context));
+        }
         return found;
     }
     let better = e_lik.filter(|other| !is_e_lik && suits(method_kind(other), kind));
@@ -385,19 +501,20 @@ fn causes(
         found.push(propagation(method, kind, better, &signs));
         return found;
     }
-    if signs.matters(signs.sigma_a, signs.epistemic_sd) {
+    let is_stiff = signs.is_stiff();
+    if is_stiff {
         found.push(stiff(kind, &signs, context));
     }
-    let stiff = found.iter().any(|explanation| explanation.cause == Cause::StiffSurrogate);
-    let argues = !stiff && signs.agreement.is_some_and(|share| share < LOW_AGREEMENT);
-    if signs.matters(signs.epistemic_sd, signs.sigma_a) && !stiff || argues {
+    let argues = !is_stiff && signs.agreement.is_some_and(|share| share < LOW_AGREEMENT);
+    if signs.matters(signs.epistemic_sd, signs.sigma_a) && !is_stiff || argues {
         found.push(few_runs(kind, &signs, context));
     }
     let drops_epistemic = [Method::Point, Method::ELogLik].iter().any(|simple| simple.name() == method.method);
     if kind.is_failure() && drops_epistemic && signs.matters(signs.epistemic_sd, None) {
         found.push(too_simple(method, e_lik.is_some(), &signs));
     }
-    if found.is_empty() && kind.is_failure() {
+    // Other noise in the trials is named already, and explains as much.
+    if found.is_empty() && kind.is_failure() && !context.other_noise {
         found.push(simulator(&signs, context));
     }
     found
@@ -409,13 +526,13 @@ fn suits(other: Kind, own: Kind) -> bool {
 }
 
 fn sampler(signs: &Signs) -> Option<Explanation> {
-    let percent = |share: f64| format!("{:.0} % of trials", 100.0 * share);
+    let of_trials = |share: f64| format!("{} % of trials", percent(share));
     let i_step = signs.i_trouble >= MANY_TROUBLED;
     if signs.t_trouble >= MANY_TROUBLED && signs.t_trouble >= signs.i_trouble {
         let r_hat = signs.t_r_hat.map_or_else(String::new, |r| format!(" (R-hat up to {r:.2})"));
         return Some(Explanation {
             cause: Cause::Sampler,
-            evidence: format!("The T-step warns of its own sampling in {}{r_hat}.", percent(signs.t_trouble)),
+            evidence: format!("The T-step warns of its own sampling in {}{r_hat}.", of_trials(signs.t_trouble)),
             advice: "Use train.method = \"auto\", which is exact where it can be, or more warm-up.".into(),
         });
     }
@@ -424,7 +541,9 @@ fn sampler(signs: &Signs) -> Option<Explanation> {
         let divergent = (signs.divergences > 0).then(|| format!("{} divergent transitions", signs.divergences));
         let error = signs.quadrature_error.filter(|error| *error > QUADRATURE_ERROR);
         let error = error.map(|error| format!("quadrature errors up to {} sd", digits(error)));
-        let reasons: Vec<String> = [r_hat, divergent, error].into_iter().flatten().collect();
+        let few = signs.draws.filter(|draws| (*draws as f64) < FEWEST_DRAWS);
+        let few = few.map(|draws| format!("chains worth as few as {draws} draws"));
+        let reasons: Vec<String> = [r_hat, divergent, error, few].into_iter().flatten().collect();
         let advice = match signs.engine.as_str() {
             "grid" => "Use infer.clusters or fewer T-draws, or infer.engine = \"smc\".",
             "smc" => {
@@ -437,7 +556,7 @@ fn sampler(signs: &Signs) -> Option<Explanation> {
             evidence: format!(
                 "The I-step ({}) is not to be trusted in {}: {}.",
                 signs.engine,
-                percent(signs.i_trouble),
+                of_trials(signs.i_trouble),
                 reasons.join(", ")
             ),
             advice: advice.into(),
@@ -445,18 +564,27 @@ fn sampler(signs: &Signs) -> Option<Explanation> {
     })
 }
 
-fn program(signs: &Signs) -> Explanation {
-    let sampled = if signs.i_trouble.max(signs.t_trouble) < MANY_TROUBLED {
-        " The sampler gives no sign of trouble."
+/// E-Lik is exact with the whole T-posterior only.
+fn few_t_draws(context: &Context) -> Explanation {
+    let n = context.t_draws;
+    let (evidence, advice) = if context.clustered {
+        (format!("{n} clusters stand for the T-posterior."), "Leave out infer.clusters for this check.")
     } else {
-        " Settle the sampling first."
+        (
+            format!("E-Lik rests on {n} T-draws, which approximate the T-posterior."),
+            "Raise train.draws and calibrate again, before suspecting the program.",
+        )
     };
+    Explanation { cause: Cause::Propagation, evidence, advice: advice.into() }
+}
+
+fn program() -> Explanation {
     Explanation {
         cause: Cause::Program,
-        evidence: format!(
-            "With data from the surrogate itself E-Lik is the exact posterior, so that only its program or its sampling can be \
-             at fault.{sampled}"
-        ),
+        evidence:
+            "If more T-draws change nothing and the sampling is sound, only the program is left: with data from the \
+                   surrogate itself and the whole T-posterior E-Lik is exact."
+                .into(),
         advice:
             "Check that priors and noise are those that the study means; if they are, report the study as a defect of \
                  twostep."
@@ -464,12 +592,14 @@ fn program(signs: &Signs) -> Explanation {
     }
 }
 
-fn simpler_than_exact(method: &MethodSummary) -> Explanation {
+fn simpler_than_e_lik(method: &MethodSummary, context: &Context) -> Explanation {
+    let stand_ins = if context.clustered { "clusters" } else { "T-draws" };
     Explanation {
         cause: Cause::Propagation,
         evidence: format!(
-            "With data from the surrogate itself E-Lik alone is the exact posterior; {} replaces it by something simpler.",
-            method.method
+            "With data from the surrogate itself E-Lik alone is exact, up to its {} {stand_ins}; {} replaces it by something \
+             simpler.",
+            context.t_draws, method.method
         ),
         advice: "Answer with e-lik.".into(),
     }
@@ -547,17 +677,19 @@ fn simulator(signs: &Signs, context: &Context) -> Explanation {
     let sds = if sds.is_empty() { String::new() } else { format!(" ({sds})") };
     let advice = if context.truth == Truth::HeldOutRuns {
         "Look at the runs: outputs of another version or unit, a run that failed unseen, noise other than that of the \
-         measurements. calibrate.truth = \"surrogate-prior\" tells whether twostep itself is at fault."
+         measurements. If e-lik is calibrated with calibrate.truth = \"surrogate-prior\", nothing speaks against twostep itself."
     } else {
         "Calibrate with calibrate.truth = \"surrogate-prior\": if e-lik is calibrated there, program and sampler are sound, and \
          the simulator is left: its noise, jumps, or runs that fail unseen."
     };
+    let excluded = if signs.noise_sd.is_some() || sds.is_empty() {
+        "Neither the sampler nor the surrogate's uncertainty explains it"
+    } else {
+        "The sampler does not explain it, and how large the surrogate's error is beside the noise is not known"
+    };
     Explanation {
         cause: Cause::Simulator,
-        evidence: format!(
-            "Neither the sampler nor the surrogate's uncertainty explains it{sds}: what the simulator returns may not be what \
-             surrogate and noise assume."
-        ),
+        evidence: format!("{excluded}{sds}: what the simulator returns may not be what surrogate and noise assume."),
         advice: advice.into(),
     }
 }
@@ -627,6 +759,110 @@ mod tests {
         }
     }
 
+    /// Trials of one E-Lik whose truths lie at the given places of their posteriors, in an order without pattern.
+    fn placed(place: impl Fn(usize) -> f64) -> Vec<Trial> {
+        let mut trials = normal_trials("e-lik", LAYOUT, RIGHT, &clean());
+        let n = trials.len();
+        for (i, trial) in trials.iter_mut().enumerate() {
+            // 77 and 200 have no common divisor.
+            let value = place(i * 77 % n);
+            (trial.ranked[0].pit, trial.ranked[0].below) = (value, value);
+        }
+        trials
+    }
+
+    #[test]
+    fn ranks_that_are_not_uniform_are_shifted_only_if_their_mean_is() {
+        let n = LAYOUT[0] * LAYOUT[1];
+        // Distances from the middle that hold every level exactly.
+        let distance = |i: usize| (i as f64 + 0.5) / (2 * n) as f64;
+        let above = placed(|i| 0.5 + distance(i));
+        assert_eq!(judged(&above, &context(Truth::Simulator))[0].kind, Kind::Shifted);
+        // Near ones above, far ones below: the mean stays where half of the squares is reached.
+        let balanced = placed(|i| 0.5 + distance(i) * if distance(i) < 0.125_f64.sqrt() { 1.0 } else { -1.0 });
+        let verdict = judged(&balanced, &context(Truth::Simulator)).remove(0);
+        assert_eq!(verdict.kind, Kind::Undecided, "{verdict}");
+        assert!(verdict.sentences[0].contains("its ranks are not uniform"), "{verdict}");
+        assert!(verdict.causes.is_empty());
+    }
+
+    #[test]
+    fn factors_are_those_of_the_level_that_is_violated() {
+        // Of 200: 40 within 50 %, 120 more within 80 %, 26 more within 90 %, 8 more within 95 %.
+        let edges = [(0, 0.0), (40, 0.25), (160, 0.4), (186, 0.45), (194, 0.475), (200, 0.5)];
+        let distance = |i: usize| {
+            let [(start, low), (end, high)] = edges.windows(2).find(|pair| i < pair[1].0).unwrap() else { panic!() };
+            low + (high - low) * ((i - start) as f64 + 0.5) / (end - start) as f64
+        };
+        let trials = placed(|i| 0.5 + distance(i) * if i % 2 == 0 { 1.0 } else { -1.0 });
+        let found = summarise(&trials, &context(Truth::Simulator)).remove(0);
+        assert_eq!(found.verdict.kind, Kind::Overconfident, "{}", found.verdict);
+        assert!(found.unknowns[0].width_factor.unwrap() < 1.0);
+        let factor = normal_quantile(0.75) / normal_quantile(0.6);
+        let text = &found.verdict.sentences[0];
+        assert!(text.contains("those of 50 % in 20 %"), "{text}");
+        assert!(text.ends_with(&format!("and these would have to be {factor:.1} times as wide.")), "{text}");
+    }
+
+    #[test]
+    fn few_draws_leave_it_open() {
+        let mut trials = normal_trials("e-lik", LAYOUT, RIGHT, &clean());
+        for (draws, kind) in [(19, Kind::Undecided), (20, Kind::Calibrated)] {
+            trials.iter_mut().for_each(|trial| trial.ranked[0].draws = Some(draws));
+            let verdict = judged(&trials, &context(Truth::Simulator)).remove(0);
+            assert_eq!(verdict.kind, kind, "{verdict}");
+            let sentence = "The chains are worth too few draws: 19 in a typical trial where 20 are needed.";
+            assert_eq!(verdict.sentences.iter().any(|s| s == sentence), kind == Kind::Undecided, "{verdict}");
+        }
+        // A median of 19.5 is not called 20.
+        trials.iter_mut().step_by(2).for_each(|trial| trial.ranked[0].draws = Some(19));
+        let verdict = judged(&trials, &context(Truth::Simulator)).remove(0);
+        assert!(verdict.sentences.iter().any(|s| s.contains("too few draws: 19 in")), "{verdict}");
+        let mut narrow = normal_trials("e-lik", LAYOUT, NARROW, &clean());
+        narrow.iter_mut().for_each(|trial| trial.ranked[0].draws = Some(7));
+        let verdict = judged(&narrow, &context(Truth::Simulator)).remove(0);
+        only(&verdict.causes, Cause::Sampler, &["as few as 7 draws", "100 % of trials"]);
+    }
+
+    #[test]
+    fn other_noise_is_named_before_anything_is_blamed() {
+        let other = Context { other_noise: true, ..context(Truth::Simulator) };
+        for (posterior, layout) in [(RIGHT, LAYOUT), (NARROW, LAYOUT), (WIDE, LAYOUT), (OFF, LAYOUT), (RIGHT, [8, 2])] {
+            let trials = normal_trials("e-lik", layout, posterior, &clean());
+            let is_named = |context: &Context| {
+                let verdict = judged(&trials, context).remove(0);
+                assert!(!context.other_noise || verdict.causes.is_empty(), "{verdict}");
+                verdict.sentences.iter().any(|s| s.contains("other noise than the likelihood assumes"))
+            };
+            assert_eq!(is_named(&other), (posterior, layout) != (RIGHT, LAYOUT));
+            assert!(!is_named(&context(Truth::Simulator)));
+        }
+    }
+
+    #[test]
+    fn the_worst_region_is_named_where_it_is_clearly_worse() {
+        let mut trials = normal_trials("e-lik", LAYOUT, RIGHT, &clean());
+        let edge = normal_quantile(2.0 / 3.0);
+        for (i, trial) in trials.iter_mut().enumerate().filter(|(_, trial)| trial.ranked[0].truth > edge) {
+            let value = if i % 2 == 0 { 0.999 } else { 0.001 };
+            (trial.ranked[0].pit, trial.ranked[0].below) = (value, value);
+        }
+        let verdict = judged(&trials, &context(Truth::Simulator)).remove(0);
+        assert_eq!(verdict.kind, Kind::Overconfident, "{verdict}");
+        let start = "It is worst where the true omega is above 0.431: there the 90 % intervals of omega hold the truth in 0 % of \
+                     trials (0 to ";
+        assert!(verdict.sentences.iter().any(|s| s.starts_with(start)), "{verdict}");
+        // The same misses wherever the truth lies.
+        let mut even = normal_trials("e-lik", LAYOUT, RIGHT, &clean());
+        for (i, trial) in even.iter_mut().enumerate().step_by(3) {
+            let value = if i % 2 == 0 { 0.999 } else { 0.001 };
+            (trial.ranked[0].pit, trial.ranked[0].below) = (value, value);
+        }
+        let verdict = judged(&even, &context(Truth::Simulator)).remove(0);
+        assert_eq!(verdict.kind, Kind::Overconfident, "{verdict}");
+        assert!(!verdict.sentences.iter().any(|s| s.starts_with("It is worst")), "{verdict}");
+    }
+
     #[test]
     fn false_alarms_are_rare() {
         let samples = 200;
@@ -681,6 +917,9 @@ mod tests {
         let single = Context { replicated: false, ..independent };
         only(&named(&evidence, &single), Cause::StiffSurrogate, &["surrogate.degree"]);
         only(&named(&evidence, &carried), Cause::StiffSurrogate, &["surrogate.degree"]);
+        // Without a noise to weigh it against, sigma_A leads nothing.
+        let unweighed = Evidence { noise_sd: None, ..evidence };
+        only(&named(&unweighed, &carried), Cause::Simulator, &["is not known", "sigma_A 0.20"]);
     }
 
     #[test]
@@ -713,12 +952,20 @@ mod tests {
         let context = context(Truth::SurrogatePrior);
         // Whatever the surrogate is worth: the data follow it.
         let stiff = Evidence { sigma_a: Some(5.0), ..clean() };
-        only(&named(&stiff, &context), Cause::Program, &["no sign of trouble"]);
+        let found = named(&stiff, &context);
+        only(&found[..1], Cause::Propagation, &["E-Lik rests on 1000 T-draws", "train.draws", "before suspecting"]);
+        only(&found[1..], Cause::Program, &["If more T-draws change nothing"]);
         let troubled = Evidence { r_hat: Some(2.0), ..stiff.clone() };
         let causes: Vec<Cause> = named(&troubled, &context).iter().map(|c| c.cause).collect();
-        assert_eq!(causes, [Cause::Sampler, Cause::Program]);
+        assert_eq!(causes, [Cause::Sampler, Cause::Propagation, Cause::Program]);
+        // Neither clusters nor other noise leave E-Lik exact.
+        let clustered = Context { clustered: true, t_draws: 25, ..context.clone() };
+        let words = ["25 clusters stand for the T-posterior", "Leave out infer.clusters"];
+        only(&named(&stiff, &clustered), Cause::Propagation, &words);
+        let other_noise = Context { other_noise: true, ..context.clone() };
+        only(&named(&stiff, &other_noise), Cause::Propagation, &["1000 T-draws"]);
         let point = judged(&normal_trials("point", LAYOUT, NARROW, &stiff), &context).remove(0);
-        only(&point.causes, Cause::Propagation, &["E-Lik alone is the exact posterior"]);
+        only(&point.causes, Cause::Propagation, &["E-Lik alone is exact, up to its 1000 T-draws"]);
         assert!(point.sentences.iter().any(|sentence| sentence.contains("from the surrogate itself")));
     }
 
@@ -757,9 +1004,14 @@ mod tests {
         assert!(verdict.sentences.iter().any(|s| s == sentence), "{verdict}");
         for trial in &mut trials {
             trial.ranked.clear();
-            trial.failed = Some("all".into());
+            trial.failed = Some("a frequent reason.".into());
         }
-        assert_eq!(judged(&trials, &context(Truth::Simulator))[0].kind, Kind::Undecided);
+        trials[0].failed = Some("a rare one".into());
+        let summary = summarise(&trials, &context(Truth::Simulator)).remove(0);
+        assert!(summary.unknowns.is_empty());
+        assert_eq!(summary.verdict.kind, Kind::Undecided);
+        let sentence = "e-lik cannot be judged: all 200 trials failed, most often because: a frequent reason.";
+        assert_eq!(summary.verdict.sentences, [sentence]);
     }
 
     #[test]
