@@ -84,8 +84,8 @@ fn e_lik_passes_the_exact_null_by_nuts_too() {
     let settings = place.shipped("null", |text| {
         let text = text.replace("t_trials = 20000", "t_trials = 300");
         format!(
-            "{text}\n[infer]\nengine = \"nuts\"\nmethods = [\"e-lik\", \"e-log-lik\"]\nnuts = {{ chains = 4, warmup = 300, \
-             draws = 300 }}\n"
+            "{text}\n[infer]\nengine = \"nuts\"\nmethods = [\"e-lik\", \"e-log-lik\"]\nnuts = {{ chains = 4, warmup = 150, \
+             draws = 150 }}\n"
         )
     });
     let calibrations = place.project(settings, "results").calibrate(&Silent).unwrap();

@@ -277,6 +277,12 @@ impl<'a, C: Components> Evaluator<'a, C> {
         Self { components, rule: Rule::new(), n_nodes: NODES.pow(components.axes().len() as u32) }
     }
 
+    /// Cells that are worth a task of their own: some ten microseconds of work.
+    fn grain(&self) -> usize {
+        const VALUES: usize = 1 << 12;
+        VALUES.div_ceil(self.n_nodes * self.components.len().max(1))
+    }
+
     fn buffers(&self) -> Buffers<C::Work> {
         let k = self.components.len();
         Buffers {
@@ -507,6 +513,7 @@ fn refine_cells<'a, C: Components>(
         let keep = (leaves.len() + pending.len()) * evaluator.n_nodes * k <= MAX_KEPT;
         let measured: Vec<(Leaf, Option<Shape>)> = pending
             .par_iter()
+            .with_min_len(evaluator.grain())
             .map_init(
                 || evaluator.buffers(),
                 |buffers, cell| {
@@ -525,7 +532,7 @@ fn refine_cells<'a, C: Components>(
         leaves.extend(new);
         log_evidence = evidences(&leaves, k);
         importance = components.importance(&log_evidence);
-        leaves.par_iter_mut().zip(&shapes).for_each(|(leaf, shape)| {
+        leaves.par_iter_mut().zip(&shapes).with_min_len(evaluator.grain()).for_each(|(leaf, shape)| {
             if let Some(shape) = shape {
                 evaluator.judge(leaf, shape, &log_evidence, &importance);
             }
@@ -535,7 +542,8 @@ fn refine_cells<'a, C: Components>(
             .zip(&log_evidence)
             .map(|(weight, z)| if z.is_finite() { weight.ln() - z } else { f64::NEG_INFINITY })
             .collect();
-        let shares: Vec<f64> = leaves.par_iter().map(|leaf| kernels::sum_exp(&leaf.log_integral, &offsets)).collect();
+        let share = |leaf: &Leaf| kernels::sum_exp(&leaf.log_integral, &offsets);
+        let shares: Vec<f64> = leaves.par_iter().with_min_len(evaluator.grain()).map(share).collect();
         let far = distances(components.axes(), &leaves, &shares);
         let errors: Vec<(f64, usize)> = leaves
             .iter()
@@ -646,6 +654,7 @@ impl<C: Components> Refined<'_, C> {
             .cells
             .par_iter()
             .zip(&self.values)
+            .with_min_len(evaluator.grain())
             .map_init(
                 || evaluator.buffers(),
                 |buffers, (cell, kept)| {
