@@ -241,78 +241,98 @@ impl<'a> Trier<'a> {
         Ok((TrainingSet { input_names: study.input_names(), inputs: x, outputs, sigma_s }, star))
     }
 
-    /// Unknowns, conditions that replace the study's (a held-out run has its own), and the outputs without measurement noise.
-    fn truth(&self, trained: &Trained, t_trial: usize, i_trial: usize, stream: Stream) -> Result<Case> {
-        let study = self.study;
-        let mut case = match &self.source {
-            Source::HeldOut { set, folds } => {
-                // More I-trials go round again, and leave the first ones as they are.
-                let run = folds[t_trial][i_trial % folds[t_trial].len()];
-                let (unknowns, known) = set.inputs.row(run).split_at(study.unknowns.len());
-                let layout = self.layout.iter().map(|layout| {
-                    let n = layout.replicates();
-                    let mean_sd = layout.sd.as_ref().map(|sd| vec![sd.iter().sum::<f64>() / sd.len() as f64; n]);
-                    Layout { known: Matrix::from_fn(n, known.len(), |_, d| known[d]), sd: mean_sd, other: layout.other }
-                });
-                let truth = |y: &[f64], layout: &Layout| vec![y[run]; layout.known.rows()];
-                let layout: Vec<Layout> = layout.collect();
-                let values = set.outputs.iter().zip(&layout).map(|((_, y), layout)| truth(y, layout)).collect();
-                Case { unknowns: unknowns.to_vec(), layout, values, weight: weight(study, unknowns) }
-            }
-            _ => {
-                let unknowns = study.prior()?.sample(&mut stream.named("unknowns").rng());
-                Case { unknowns, layout: self.layout.clone(), values: Vec::new(), weight: 1.0 }
-            }
+    /// The truth of an I-trial, with the outputs that it has without measurement noise.
+    fn case(&self, trained: &Trained, t_trial: usize, i_trial: usize, stream: Stream) -> Result<Case> {
+        let unknowns = || Ok(self.study.prior()?.sample(&mut stream.named("unknowns").rng()));
+        let drawn = |unknowns: Vec<f64>, values: Vec<Vec<f64>>| Case {
+            unknowns,
+            layout: self.layout.clone(),
+            values,
+            weight: 1.0,
         };
         match &self.source {
-            Source::HeldOut { .. } => {}
             Source::Simulator { call, .. } => {
-                // Outputs are simulated together, at the conditions of any of them.
-                let mut runs: Vec<(Vec<f64>, Vec<f64>)> = Vec::new();
-                for (o, layout) in case.layout.iter().enumerate() {
-                    let (rows, of_row) = layout.points();
-                    let mut at_points = Vec::with_capacity(rows.len());
-                    for row in rows {
-                        let x = [&case.unknowns[..], layout.known.row(row)].concat();
-                        let y = match runs.iter().find(|(at, _)| *at == x) {
-                            Some((_, y)) => y[o],
-                            None => {
-                                let y = call.run(&x)?;
-                                let own = y[o];
-                                runs.push((x, y));
-                                own
-                            }
-                        };
-                        at_points.push(y);
-                    }
-                    case.values.push(of_row.iter().map(|&point| at_points[point]).collect());
-                }
+                let unknowns = unknowns()?;
+                let values = self.simulated(call, &unknowns)?;
+                Ok(drawn(unknowns, values))
             }
             Source::SurrogatePrior(affine) => {
-                for (o, layout) in case.layout.iter().enumerate() {
-                    let (output, (c, sigma_a), (shift, factor)) = (&study.outputs[o], &trained.star[o], affine[o]);
-                    let n_unknowns = case.unknowns.len();
-                    let x = Matrix::from_fn(layout.known.rows(), study.input_names().len(), |i, d| {
-                        if d < n_unknowns { case.unknowns[d] } else { layout.known[(i, d - n_unknowns)] }
-                    });
-                    let mut eta = Matrix::default();
-                    let surrogate = &trained.posterior.outputs[o].surrogate;
-                    surrogate.predict(&x, c, &mut eta, &mut Scratch::default());
-                    let mut rng = stream.named("approximation error").at(o as u64).rng();
-                    let (_, of_row) = layout.points();
-                    let errors: Vec<f64> = of_row.iter().map(|_| rng.sample(StandardNormal)).collect();
-                    let shared = study.infer.error == ErrorSharing::Shared;
-                    let propagated = if study.infer.sigma_a { *sigma_a } else { 0.0 };
-                    let value = |i: usize| {
-                        let e = propagated * if shared { errors[of_row[i]] } else { errors[i] };
-                        let z = shift + factor * (eta[(i, 0)] + e);
-                        if output.log { z.exp() } else { z }
-                    };
-                    case.values.push((0..x.rows()).map(value).collect());
-                }
+                let unknowns = unknowns()?;
+                let values = self.by_surrogate(trained, affine, &unknowns, stream.named("approximation error"));
+                Ok(drawn(unknowns, values))
             }
+            // More I-trials go round again, and leave the first ones as they are.
+            Source::HeldOut { set, folds } => Ok(self.held_out(set, folds[t_trial][i_trial % folds[t_trial].len()])),
         }
-        Ok(case)
+    }
+
+    /// A held-out run is the truth at its own conditions.
+    fn held_out(&self, set: &TrainingSet, run: usize) -> Case {
+        let (unknowns, known) = set.inputs.row(run).split_at(self.study.unknowns.len());
+        let at_run = |layout: &Layout| {
+            let n = layout.replicates();
+            let mean_sd = layout.sd.as_ref().map(|sd| vec![sd.iter().sum::<f64>() / sd.len() as f64; n]);
+            Layout { known: Matrix::from_fn(n, known.len(), |_, d| known[d]), sd: mean_sd, other: layout.other }
+        };
+        let layout: Vec<Layout> = self.layout.iter().map(at_run).collect();
+        let outputs = set.outputs.iter().zip(&layout);
+        let values = outputs.map(|((_, y), layout)| vec![y[run]; layout.known.rows()]).collect();
+        Case { unknowns: unknowns.to_vec(), layout, values, weight: weight(self.study, unknowns) }
+    }
+
+    /// The simulator's outputs at every measurement. Outputs are simulated together, at the conditions of any of them.
+    fn simulated(&self, call: &Call<'_>, unknowns: &[f64]) -> Result<Vec<Vec<f64>>> {
+        let mut runs: Vec<(Vec<f64>, Vec<f64>)> = Vec::new();
+        let mut output_at = |o: usize, known: &[f64]| {
+            let x = [unknowns, known].concat();
+            if let Some((_, y)) = runs.iter().find(|(at, _)| *at == x) {
+                return Ok(y[o]);
+            }
+            let y = call.run(&x)?;
+            let own = y[o];
+            runs.push((x, y));
+            Ok(own)
+        };
+        let mut values = Vec::with_capacity(self.layout.len());
+        for (o, layout) in self.layout.iter().enumerate() {
+            let (rows, of_row) = layout.points();
+            let at_points: Vec<f64> =
+                rows.iter().map(|&row| output_at(o, layout.known.row(row))).collect::<Result<_>>()?;
+            values.push(of_row.iter().map(|&point| at_points[point]).collect());
+        }
+        Ok(values)
+    }
+
+    /// The surrogate's outputs with theta* at every measurement, with its approximation error where that is propagated.
+    fn by_surrogate(
+        &self,
+        trained: &Trained,
+        affine: &[(f64, f64)],
+        unknowns: &[f64],
+        stream: Stream,
+    ) -> Vec<Vec<f64>> {
+        let infer = &self.study.infer;
+        let of_output = |(o, layout): (usize, &Layout)| {
+            let (output, (c, sigma_a), (shift, factor)) = (&self.study.outputs[o], &trained.star[o], affine[o]);
+            let n = unknowns.len();
+            let x = Matrix::from_fn(layout.known.rows(), n + layout.known.cols(), |i, d| {
+                if d < n { unknowns[d] } else { layout.known[(i, d - n)] }
+            });
+            let mut eta = Matrix::default();
+            trained.posterior.outputs[o].surrogate.predict(&x, c, &mut eta, &mut Scratch::default());
+            let mut rng = stream.at(o as u64).rng();
+            let (_, of_row) = layout.points();
+            let errors: Vec<f64> = of_row.iter().map(|_| rng.sample(StandardNormal)).collect();
+            let propagated = if infer.sigma_a { *sigma_a } else { 0.0 };
+            let value = |i: usize| {
+                let shared = infer.error == ErrorSharing::Shared;
+                let e = propagated * errors[if shared { of_row[i] } else { i }];
+                let z = shift + factor * (eta[(i, 0)] + e);
+                if output.log { z.exp() } else { z }
+            };
+            (0..x.rows()).map(value).collect()
+        };
+        self.layout.iter().enumerate().map(of_output).collect()
     }
 
     /// Measurements of the case with noise, and the sd that each output's noise had where that is the inferring one's.
@@ -416,7 +436,7 @@ impl Procedure for Trier<'_> {
     ) -> Result<Vec<Trial>> {
         let study = self.study;
         let stream = self.stream(t_trial).named("I-trials").at(i_trial as u64);
-        let case = self.truth(trained, t_trial, i_trial, stream)?;
+        let case = self.case(trained, t_trial, i_trial, stream)?;
         let (measured, sigmas) = self.measure(&case, stream);
         let draws = trained.clusters.as_ref().unwrap_or(&trained.posterior.draws);
         let prepared = stages::prepare(study, &trained.posterior, draws, &measured, Vec::new())?;
