@@ -75,6 +75,11 @@ fn only_e_lik_passes_the_exact_null() {
     let found = ["e-lik", "e-post", "point", "e-log-lik"].map(statistic);
     assert!(found[0] < CRITICAL, "{found:?}");
     assert!(found[1..].iter().all(|statistic| *statistic > CRITICAL), "{found:?}");
+    // The test of the command itself agrees, at the same level.
+    for method in &calibration.methods {
+        let p_value = method.unknowns[0].t_trial_p_value.unwrap();
+        assert_eq!(p_value > 0.001, method.method == "e-lik", "{}: {p_value}", method.method);
+    }
 }
 
 /// The same by chains that start blind, with ranks among thinned draws.
@@ -82,7 +87,7 @@ fn only_e_lik_passes_the_exact_null() {
 fn e_lik_passes_the_exact_null_by_nuts_too() {
     let place = Place::new("null-nuts");
     let settings = place.shipped("null", |text| {
-        let text = text.replace("t_trials = 20000", "t_trials = 300");
+        let text = text.replace("t_trials = 20000", "t_trials = 300").replace("draws = 400", "draws = 200");
         format!(
             "{text}\n[infer]\nengine = \"nuts\"\nmethods = [\"e-lik\", \"e-log-lik\"]\nnuts = {{ chains = 4, warmup = 150, \
              draws = 150 }}\n"

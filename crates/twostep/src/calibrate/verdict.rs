@@ -101,8 +101,8 @@ impl Cause {
     /// In words.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Simulator => "the simulator is wrong",
-            Self::Program => "the surrogate's program is wrong",
+            Self::Simulator => "the simulator may be wrong",
+            Self::Program => "the surrogate's program may be wrong",
             Self::Sampler => "the sampler has trouble",
             Self::StiffSurrogate => "the surrogate is too stiff",
             Self::FewRuns => "too few training runs",
@@ -168,9 +168,15 @@ fn has_few_draws(unknown: &UnknownSummary) -> bool {
     unknown.draws.is_some_and(|draws| draws < FEWEST_DRAWS)
 }
 
+/// Independent trials below which nothing is said: errors estimated from fewer are not to be trusted themselves.
+const FEWEST_TRIALS: f64 = 10.0;
+
 /// How the intervals of one of `unknowns` behave, by the test that respects T-trials and by coverage.
 pub(super) fn kind(summary: &UnknownSummary, unknowns: usize) -> Kind {
     let (Some(ninety), Some(p_value)) = (ninety(summary), summary.t_trial_p_value) else { return Kind::Undecided };
+    if summary.effective_trials < FEWEST_TRIALS {
+        return Kind::Undecided;
+    }
     let alpha = alpha(unknowns);
     let [lower, upper] = ninety.interval(1.0 - alpha);
     if p_value > alpha && lower <= NINETY && NINETY <= upper {
@@ -627,7 +633,7 @@ fn propagation(method: &MethodSummary, kind: Kind, better: &MethodSummary, signs
 
 fn too_simple(method: &MethodSummary, e_lik_too: bool, signs: &Signs) -> Explanation {
     let advice = if e_lik_too {
-        "E-Lik carries it, but is not calibrated either: settle the other causes first."
+        "E-Lik carries it, and is not found calibrated either: settle the other causes first."
     } else {
         "Add \"e-lik\" to infer.methods, and calibrate again."
     };
@@ -747,6 +753,7 @@ mod tests {
             (OFF, LAYOUT, Kind::Shifted),
             (RIGHT, [8, 2], Kind::Undecided),
             (RIGHT, [1, 1], Kind::Undecided),
+            (NARROW, [2, 2], Kind::Undecided),
         ];
         for (posterior, layout, kind) in cases {
             let trials = normal_trials("e-lik", layout, posterior, &clean());

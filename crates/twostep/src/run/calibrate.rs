@@ -29,6 +29,8 @@ pub struct CalibrationPlan {
     pub t_trials: usize,
     /// I-trials of all T-trials together.
     pub i_trials: usize,
+    /// Runs that a surrogate is trained with.
+    pub trained_runs: usize,
     /// I-trials that are kept from before, by all methods.
     pub kept: usize,
     /// Simulator runs that all trials take, and those that exist and are held out.
@@ -105,6 +107,7 @@ impl Project {
             truth: study.calibrate.truth,
             t_trials: forecast.t_trials,
             i_trials: forecast.i_trials,
+            trained_runs: forecast.trained_runs,
             kept: done.len(),
             runs,
             missing_runs,
@@ -149,7 +152,7 @@ impl Project {
             propagates_sigma_a: study.infer.sigma_a,
             error: study.infer.error,
             replicated: is_replicated(study)?,
-            n_t: stages::planned_runs(study)?,
+            n_t: self.plan_setting(index)?.trained_runs,
             other_noise: has_other_noise(study)?,
             t_draws: study.infer.clusters.unwrap_or(study.train.draws),
             clustered: study.infer.clusters.is_some(),
@@ -289,8 +292,9 @@ pub fn calibration_json(project: &Project, calibrations: &[Calibration]) -> Valu
                 "number": i + 1,
                 "truth": plan.truth.name(),
                 "t_trials": plan.t_trials,
-                "i_trials": plan.i_trials,
-                "runs": stages::planned_runs(study).ok(),
+                "i_trials": study.calibrate.i_trials,
+                "trials": plan.i_trials,
+                "runs": plan.trained_runs,
                 "simulator_runs": plan.runs.simulated,
                 "held_out_runs": plan.runs.held_out,
                 "seed": study.seed,

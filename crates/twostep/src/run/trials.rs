@@ -607,6 +607,8 @@ pub(super) struct Forecast {
     /// Whether the study's own runs are needed, and how many they are.
     pub(super) needs_own_runs: bool,
     pub(super) own_runs: usize,
+    /// Runs that a surrogate is trained with.
+    pub(super) trained_runs: usize,
     /// What to know before.
     pub(super) notes: Vec<String>,
 }
@@ -661,6 +663,15 @@ pub(super) fn forecast(study: &Study, set: Option<&TrainingSet>) -> Result<Forec
             ));
         }
     }
+    // The largest group leaves the fewest.
+    let left_out = if held_out { runs.div_ceil(groups.max(1)) } else { 0 };
+    if left_out > 1 {
+        notes.push(format!(
+            "each group leaves out up to {left_out} of {}, so that surrogates are trained on fewer than the study's; more \
+             T-trials leave out less",
+            counted(own_runs, "run")
+        ));
+    }
     let standardised = study.outputs.iter().any(|output| output.surrogate.standardise);
     Ok(Forecast {
         t_trials: if held_out { groups } else { spec.t_trials },
@@ -670,6 +681,7 @@ pub(super) fn forecast(study: &Study, set: Option<&TrainingSet>) -> Result<Forec
         held_out: if held_out { runs } else { 0 },
         needs_own_runs: held_out || (spec.truth == Truth::SurrogatePrior && standardised),
         own_runs,
+        trained_runs: own_runs - left_out.min(own_runs),
         layout,
         notes,
     })

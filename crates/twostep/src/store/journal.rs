@@ -4,7 +4,7 @@ use crate::calibrate::{Trial, TrialSink};
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -105,7 +105,8 @@ impl Journal {
 fn content(path: &Path, fingerprint: &str) -> Result<Content> {
     let mut bytes = Vec::new();
     match File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Content::default()),
+        // A folder that is a file is refused by those who write into it.
+        Err(e) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&e.kind()) => return Ok(Content::default()),
         found => found.map_err(|e| Error::file(path, e, REPAIR))?,
     };
     let end = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |newline| newline + 1);
