@@ -268,6 +268,8 @@ fn runs_on_a_bound_are_not_held_out_and_repeats_go_together() {
         of_point.map(|trial| (trial.t_trial, trial.ranked[0].truth)).collect()
     };
     assert_eq!(truths(&before), [(0, -0.5), (1, 0.0), (1, 0.0), (2, 0.3), (3, 0.6)]);
+    // Known from the first call on, which made the runs.
+    assert_eq!((before.plan.t_trials, before.plan.i_trials, before.plan.runs.held_out), (4, 5, 5));
     let plan = &project.calibration_plan().unwrap()[0];
     assert_eq!((plan.t_trials, plan.i_trials, plan.kept, plan.runs.held_out), (4, 5, 5, 5));
     assert!(plan.notes.iter().any(|note| note.contains("2 of 7 runs")), "{:?}", plan.notes);

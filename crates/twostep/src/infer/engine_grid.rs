@@ -24,12 +24,9 @@ pub(super) fn infer(
     stream: Stream,
     monitor: &dyn Monitor,
 ) -> Result<Vec<IPosterior>> {
-    // E-Post and E-Lik mix the same posteriors, one per T-draw; the others have a density of their own.
-    let (mixtures, own): (Vec<Method>, Vec<Method>) = spec.methods.iter().partition(|m| m.is_mixture());
-    let groups = std::iter::once(mixtures).chain(own.into_iter().map(|m| vec![m])).filter(|g| !g.is_empty());
     monitor.progress("infer", 0, spec.methods.len());
     let mut out: Vec<IPosterior> = Vec::new();
-    for group in groups {
+    for group in groups(&spec.methods) {
         for posterior in infer_group(prepared, spec, &group, stream, monitor)? {
             out.push(posterior);
             monitor.progress("infer", out.len(), spec.methods.len());
@@ -39,7 +36,28 @@ pub(super) fn infer(
     Ok(out)
 }
 
-/// Methods that share one grid: those that mix the posteriors of all T-draws, or a single other one.
+/// Where `truth` lies in the posterior by every method; nothing else is computed of them.
+pub(super) fn locate(
+    prepared: &Prepared,
+    spec: &InferSpec,
+    truth: &[Option<f64>],
+    monitor: &dyn Monitor,
+) -> Result<Vec<Located>> {
+    let mut out = Vec::new();
+    for group in groups(&spec.methods) {
+        out.extend(locate_group(prepared, spec, &group, truth, monitor)?);
+    }
+    out.sort_by_key(|located| spec.methods.iter().position(|m| *m == located.method));
+    Ok(out)
+}
+
+/// Methods that share one grid: E-Post and E-Lik mix the same posteriors, one per T-draw; the others have a density of their
+/// own.
+fn groups(methods: &[Method]) -> impl Iterator<Item = Vec<Method>> {
+    let (mixtures, own): (Vec<Method>, Vec<Method>) = methods.iter().partition(|m| m.is_mixture());
+    std::iter::once(mixtures).chain(own.into_iter().map(|m| vec![m])).filter(|g| !g.is_empty())
+}
+
 fn infer_group(
     prepared: &Prepared,
     spec: &InferSpec,
@@ -73,8 +91,7 @@ fn infer_group(
     })
 }
 
-/// Where `truth` lies in the posteriors by methods that share one grid; nothing else is computed of them.
-pub(super) fn locate_group(
+fn locate_group(
     prepared: &Prepared,
     spec: &InferSpec,
     group: &[Method],

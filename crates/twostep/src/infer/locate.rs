@@ -55,14 +55,7 @@ pub fn locate(
 ) -> Result<Vec<Located>> {
     let engine = prepared.engine(spec);
     if engine == Engine::Grid {
-        let (mixtures, own): (Vec<Method>, Vec<Method>) = spec.methods.iter().partition(|m| m.is_mixture());
-        let groups = std::iter::once(mixtures).chain(own.into_iter().map(|m| vec![m])).filter(|g| !g.is_empty());
-        let mut out = Vec::new();
-        for group in groups {
-            out.extend(engine_grid::locate_group(prepared, spec, &group, truth, monitor)?);
-        }
-        out.sort_by_key(|located| spec.methods.iter().position(|m| *m == located.method));
-        return Ok(out);
+        return engine_grid::locate(prepared, spec, truth, monitor);
     }
     let posteriors = infer(prepared, spec, stream, monitor)?;
     let located = posteriors.into_iter().zip(&spec.methods).map(|(posterior, &method)| {

@@ -1,6 +1,6 @@
 //! Calibrates a study: says what that costs, does the trials that are missing, and writes what they show.
 
-use super::trials::{Runs, Trier, forecast, has_other_noise, is_replicated};
+use super::trials::{Layout, Runs, Trier, forecast, needs_own_runs};
 use super::{Project, VERSION, Workplace, stages};
 use crate::calibrate::{self, Context, MethodSummary, Trial, Truth, summarise};
 use crate::error::Result;
@@ -31,6 +31,10 @@ pub struct CalibrationPlan {
     pub i_trials: usize,
     /// Runs that a surrogate is trained with.
     pub trained_runs: usize,
+    /// Whether some point is measured more than once.
+    pub replicated: bool,
+    /// Whether some output is measured with other noise than the one that infers.
+    pub other_noise: bool,
     /// I-trials that are kept from before, by all methods.
     pub kept: usize,
     /// Simulator runs that all trials take, and those that exist and are held out.
@@ -57,8 +61,7 @@ pub struct Calibration {
 
 impl Project {
     /// What the calibration of every setting takes. Settings that differ only in what trials do not depend on, such as the
-    /// truth of synthetic measurements, share their trials; runs that one
-    /// of them takes are not counted again with the next.
+    /// truth of synthetic measurements, share their trials; runs that one of them takes are not counted again with the next.
     ///
     /// # Errors
     /// A study that cannot be calibrated, or a journal that cannot be read.
@@ -96,7 +99,7 @@ impl Project {
         let missing = forecast.i_trials.saturating_sub(done.len());
         let finished = |t: &usize| done.range((*t, 0)..(t + 1, 0)).count() == study.calibrate.i_trials;
         let unfinished = (0..forecast.t_trials).filter(|t| !finished(t)).count();
-        let own_runs = if forecast.needs_own_runs { forecast.own_runs } else { 0 };
+        let own_runs = if needs_own_runs(study) { forecast.own_runs } else { 0 };
         let runs_of = |t: usize, i: usize| t * forecast.runs_of_t_trial + i * forecast.runs_of_i_trial;
         let runs =
             Runs { simulated: runs_of(forecast.t_trials, forecast.i_trials) + own_runs, held_out: forecast.held_out };
@@ -108,6 +111,8 @@ impl Project {
             t_trials: forecast.t_trials,
             i_trials: forecast.i_trials,
             trained_runs: forecast.trained_runs,
+            replicated: forecast.layout.iter().any(Layout::is_replicated),
+            other_noise: forecast.layout.iter().any(Layout::has_other_noise),
             kept: done.len(),
             runs,
             missing_runs,
@@ -122,11 +127,15 @@ impl Project {
     /// A study that cannot be calibrated, a folder that cannot be used, or an interruption.
     pub fn calibrate(&self, monitor: &dyn Monitor) -> Result<Vec<Calibration>> {
         let mut workplace = None;
+        // First, so that the plan knows which of them can be held out.
+        for index in (0..self.settings.len()).filter(|&i| needs_own_runs(&self.settings[i].study)) {
+            self.run_setting(index, Stage::Simulate, &mut workplace, monitor)?;
+        }
         let mut out: Vec<Calibration> = Vec::new();
         for (index, plan) in self.calibration_plan()?.into_iter().enumerate() {
             monitor.progress("settings", index, self.settings.len());
             let (trials, made_by) = self.try_setting(index, &plan.fingerprint, &mut workplace, monitor)?;
-            let methods = summarise(&trials, &self.context(index)?);
+            let methods = summarise(&trials, &self.context(index, &plan)?);
             out.push(Calibration { plan, trials, methods, made_by });
         }
         monitor.progress("settings", self.settings.len(), self.settings.len());
@@ -138,7 +147,7 @@ impl Project {
     }
 
     /// What the statistics need to know of a setting.
-    fn context(&self, index: usize) -> Result<Context> {
+    fn context(&self, index: usize, plan: &CalibrationPlan) -> Result<Context> {
         let study = &self.settings[index].study;
         let (unknowns, sigmas) = (study.prior()?, study.sigma_names());
         let sds = study.outputs.iter().zip(sigmas).filter_map(|(output, name)| match (&output.noise.sd, name) {
@@ -148,12 +157,12 @@ impl Project {
         let priors = unknowns.iter().map(|(name, prior)| (name.to_owned(), prior.clone())).chain(sds).collect();
         Ok(Context {
             priors,
-            truth: study.calibrate.truth,
+            truth: plan.truth,
             propagates_sigma_a: study.infer.sigma_a,
             error: study.infer.error,
-            replicated: is_replicated(study)?,
-            n_t: self.plan_setting(index)?.trained_runs,
-            other_noise: has_other_noise(study)?,
+            replicated: plan.replicated,
+            n_t: plan.trained_runs,
+            other_noise: plan.other_noise,
             t_draws: study.infer.clusters.unwrap_or(study.train.draws),
             clustered: study.infer.clusters.is_some(),
             stream: stages::root(study).named("calibrate").named("statistics"),
@@ -169,13 +178,7 @@ impl Project {
     ) -> Result<(Vec<Trial>, Vec<Heading>)> {
         let study = &self.settings[index].study;
         let methods: &[Method] = &study.infer.methods;
-        let set = match forecast(study, None)?.needs_own_runs {
-            true => {
-                self.run_setting(index, Stage::Simulate, workplace, monitor)?;
-                Some(self.training(index)?)
-            }
-            false => None,
-        };
+        let set = needs_own_runs(study).then(|| self.training(index)).transpose()?;
         self.claim(workplace)?;
         let trier = Trier::new(study, set.as_ref())?;
         let heading = Heading {

@@ -80,6 +80,21 @@ impl Layout {
         (rows, of_row)
     }
 
+    /// Whether some point is measured more than once.
+    pub(super) fn is_replicated(&self) -> bool {
+        self.replicates() > 1
+    }
+
+    /// Whether it is measured with other noise than the one that infers.
+    pub(super) fn has_other_noise(&self) -> bool {
+        self.other.is_some()
+    }
+
+    /// Mean of the sds, where they are a column.
+    fn mean_sd(&self) -> Option<f64> {
+        self.sd.as_ref().map(|sd| sd.iter().sum::<f64>() / sd.len() as f64)
+    }
+
     /// Measurements at the point that has most of them.
     fn replicates(&self) -> usize {
         let (rows, of_row) = self.points();
@@ -156,7 +171,7 @@ impl<'a> Trier<'a> {
         let layout = Layout::of(study)?;
         let missing = || Error::invalid("calibrate", "the study has no runs", "run `twostep simulate` first");
         let source = match study.calibrate.truth {
-            Truth::Simulator => Source::Simulator { call: Call::new(study)?, moved: is_moved(study) },
+            Truth::Simulator => Source::Simulator { call: Call::new(study)?, moved: how_moved(study).is_some() },
             Truth::SurrogatePrior => {
                 let affine = |task: &OutputTask<'_>| match set {
                     Some(set) => standardisation(set, task),
@@ -271,8 +286,8 @@ impl<'a> Trier<'a> {
         let (unknowns, known) = set.inputs.row(run).split_at(self.study.unknowns.len());
         let at_run = |layout: &Layout| {
             let n = layout.replicates();
-            let mean_sd = layout.sd.as_ref().map(|sd| vec![sd.iter().sum::<f64>() / sd.len() as f64; n]);
-            Layout { known: Matrix::from_fn(n, known.len(), |_, d| known[d]), sd: mean_sd, other: layout.other }
+            let sd = layout.mean_sd().map(|sd| vec![sd; n]);
+            Layout { known: Matrix::from_fn(n, known.len(), |_, d| known[d]), sd, other: layout.other }
         };
         let layout: Vec<Layout> = self.layout.iter().map(at_run).collect();
         let outputs = set.outputs.iter().zip(&layout);
@@ -372,8 +387,8 @@ impl<'a> Trier<'a> {
         let noise = |o: usize| {
             let (output, layout) = (&self.study.outputs[o], &case.layout[o]);
             let same_scale = output.log == matches!(output.noise.family, Family::LogNormal { .. });
-            let column = layout.sd.as_ref().map(|sd| sd.iter().sum::<f64>() / sd.len() as f64);
-            let sd = sigmas[o].or(layout.other.and_then(|other| other.sd())).or(column).filter(|_| same_scale)?;
+            let other = layout.other.and_then(|other| other.sd());
+            let sd = sigmas[o].or(other).or(layout.mean_sd()).filter(|_| same_scale)?;
             Some(sd / (layout.replicates() as f64).sqrt())
         };
         let measured = (0..case.layout.len()).filter(|&o| case.layout[o].known.rows() > 0);
@@ -508,14 +523,10 @@ fn surrogate_errors(posterior: &TPosterior, o: usize, inputs: &Matrix) -> (f64, 
     (average(&mut sigma_a.iter().copied()), output.affine.1 * mean_variance.sqrt())
 }
 
-/// Whether neither the design nor simulation noise would make one T-trial differ from another.
-fn is_moved(study: &Study) -> bool {
-    study.simulator.sigma_s == 0.0 && design::how_varied(design_method(study)).is_some()
-}
-
-/// The design's method, unless its points come from a file.
-fn design_method(study: &Study) -> Option<design::Method> {
-    study.design.points.is_none().then_some(study.design.method)
+/// How the design's points are moved where neither it nor simulation noise would make one T-trial differ from another.
+fn how_moved(study: &Study) -> Option<&'static str> {
+    let method = study.design.points.is_none().then_some(study.design.method);
+    design::how_varied(method).filter(|_| study.simulator.sigma_s == 0.0)
 }
 
 /// The design with its points moved.
@@ -578,20 +589,13 @@ fn folds(study: &Study, set: &TrainingSet) -> Result<Vec<Vec<usize>>> {
     Ok((0..n).map(|fold| points.iter().skip(fold).step_by(n).flatten().copied().collect()).collect())
 }
 
-/// Whether some point is measured more than once.
-///
-/// # Errors
-/// As for [`Layout::of`].
-pub(super) fn is_replicated(study: &Study) -> Result<bool> {
-    Ok(Layout::of(study)?.iter().any(|layout| layout.replicates() > 1))
-}
-
-/// Whether some output is measured with other noise than the one that infers.
-///
-/// # Errors
-/// As for [`Layout::of`].
-pub(super) fn has_other_noise(study: &Study) -> Result<bool> {
-    Ok(Layout::of(study)?.iter().any(|layout| layout.other.is_some()))
+/// Whether trials need the study's own runs: to hold them out, or for the shift and factor of standardised outputs.
+pub(super) fn needs_own_runs(study: &Study) -> bool {
+    match study.calibrate.truth {
+        Truth::Simulator => false,
+        Truth::SurrogatePrior => study.outputs.iter().any(|output| output.surrogate.standardise),
+        Truth::HeldOutRuns => true,
+    }
 }
 
 /// What a study's trials take.
@@ -604,8 +608,7 @@ pub(super) struct Forecast {
     pub(super) runs_of_t_trial: usize,
     pub(super) runs_of_i_trial: usize,
     pub(super) held_out: usize,
-    /// Whether the study's own runs are needed, and how many they are.
-    pub(super) needs_own_runs: bool,
+    /// Runs of the study's own design.
     pub(super) own_runs: usize,
     /// Runs that a surrogate is trained with.
     pub(super) trained_runs: usize,
@@ -627,10 +630,7 @@ pub(super) fn forecast(study: &Study, set: Option<&TrainingSet>) -> Result<Forec
     points.dedup();
     let n_points = points.len();
     let mut notes = Vec::new();
-    if spec.truth == Truth::Simulator
-        && is_moved(study)
-        && let Some(how) = design::how_varied(design_method(study))
-    {
+    if let Some(how) = how_moved(study).filter(|_| spec.truth == Truth::Simulator) {
         notes.push(format!(
             "without simulation noise every T-trial of this design would be the same, so in each of them its {how}"
         ));
@@ -672,14 +672,12 @@ pub(super) fn forecast(study: &Study, set: Option<&TrainingSet>) -> Result<Forec
             counted(own_runs, "run")
         ));
     }
-    let standardised = study.outputs.iter().any(|output| output.surrogate.standardise);
     Ok(Forecast {
         t_trials: if held_out { groups } else { spec.t_trials },
         i_trials: spec.i_trials * if held_out { runs } else { spec.t_trials },
         runs_of_t_trial: if by_simulator { own_runs } else { 0 },
         runs_of_i_trial: if by_simulator { n_points } else { 0 },
         held_out: if held_out { runs } else { 0 },
-        needs_own_runs: held_out || (spec.truth == Truth::SurrogatePrior && standardised),
         own_runs,
         trained_runs: own_runs - left_out.min(own_runs),
         layout,
