@@ -2,8 +2,10 @@
 
 pub mod builtin;
 pub mod design;
+mod external;
 mod spec;
 
+pub use external::{Failure, Job, Over, Reading, Wanted};
 pub use spec::{DesignSpec, SimulatorSpec};
 
 use crate::error::{Error, Result};

@@ -1,0 +1,54 @@
+//! What a run outside this process is asked for, and what it gives.
+
+use std::path::PathBuf;
+
+/// An output that a run is to give.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// Its name in the study.
+    pub name: String,
+    /// The coordinate of a series; none for a single number.
+    pub over: Option<Over>,
+}
+
+/// The coordinate of a series.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Over {
+    /// Its name.
+    pub name: String,
+    /// Its values, where the study says them; else the simulator's results must hold them.
+    pub at: Option<Vec<f64>>,
+}
+
+/// Values of one output of one run. What is missing in a series is NaN.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// Coordinates of a series; empty for a single number.
+    pub at: Vec<f64>,
+    /// As many values as coordinates, or one.
+    pub values: Vec<f64>,
+}
+
+/// One run to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// Its number in the ledger.
+    pub id: i64,
+    /// Every input by name: unknowns, conditions and constants, in the order of the study file.
+    pub inputs: Vec<(String, f64)>,
+    /// A folder of its own, which need not exist yet.
+    pub folder: PathBuf,
+    /// Text that no other run of any ledger has, so that its processes can be recognised.
+    pub marker: String,
+    /// Number of this attempt, from one.
+    pub attempt: usize,
+}
+
+/// Why a run gave nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Failure {
+    /// The run failed, for a reason in words.
+    Failed(String),
+    /// The user asked to stop; the run counts as never made.
+    Interrupted,
+}
