@@ -43,17 +43,12 @@ impl Linear {
     }
 
     fn new(w: Vec<f64>, outputs: Vec<f64>, kind: SurrogateKind, sigma_a: f64, omega: &'static str, y: f64) -> Self {
-        let set = TrainingSet {
-            input_names: vec!["omega".into()],
-            inputs: Matrix::from_rows(w.len(), 1, w),
-            outputs: vec![("y".into(), outputs)],
-            sigma_s: None,
-        };
+        let set = TrainingSet::new(vec!["omega".into()], Matrix::from_rows(w.len(), 1, w), vec![("y".into(), outputs)]);
         Self { set, spec: SurrogateSpec { kind, sigma_a: SigmaA::Fixed(sigma_a), standardise: false }, omega, y }
     }
 
     fn train(&self, spec: &TrainSpec, imported: Option<Draws>) -> TPosterior {
-        let tasks = [OutputTask { name: "y", spec: &self.spec, log: false, affine: None }];
+        let tasks = [OutputTask { name: "y", spec: &self.spec, log: false, affine: None, n_inputs: 1 }];
         let scales = [InputScale { lower: -1.0, upper: 1.0, log: false }];
         train::train(&self.set, &tasks, &scales, spec, imported, Stream::root(1), &twostep::monitor::Silent).unwrap()
     }

@@ -96,12 +96,11 @@ fn nuts_logistic() {
 #[test]
 fn two_modes_are_found_or_nuts_is_blamed() {
     let omega: Vec<f64> = (0..8).map(|i| -1.0 + f64::from(i) / 3.5).collect();
-    let set = TrainingSet {
-        input_names: vec!["omega".into()],
-        inputs: Matrix::from_fn(8, 1, |i, _| omega[i]),
-        outputs: vec![("y".into(), omega.iter().map(|w| 4.0 * w + (17.0 * w).sin()).collect())],
-        sigma_s: None,
-    };
+    let set = TrainingSet::new(
+        vec!["omega".into()],
+        Matrix::from_fn(8, 1, |i, _| omega[i]),
+        vec![("y".into(), omega.iter().map(|w| 4.0 * w + (17.0 * w).sin()).collect())],
+    );
     let spec = SurrogateSpec {
         kind: SurrogateKind::Formula {
             formula: "c * c * omega".into(),
@@ -110,7 +109,7 @@ fn two_modes_are_found_or_nuts_is_blamed() {
         sigma_a: SigmaA::Prior(common::marginal("exponential(1)")),
         standardise: false,
     };
-    let tasks = [OutputTask { name: "y", spec: &spec, log: false, affine: None }];
+    let tasks = [OutputTask { name: "y", spec: &spec, log: false, affine: None, n_inputs: 1 }];
     let scales = [InputScale { lower: -1.0, upper: 1.0, log: false }];
     for method in [TrainMethod::Auto, TrainMethod::Nuts] {
         let settings = TrainSpec { method, draws: 2000, ..TrainSpec::default() };

@@ -97,14 +97,15 @@ impl Plan {
     fn new(setting: &Setting) -> Result<Self, Error> {
         let Setting { label, study } = setting;
         let runs = match &study.design.points {
-            Some(path) => Table::read(path)?.matrix(&study.input_names())?.rows(),
+            Some(path) => Table::read(path)?.matrix(&study.input_names()[..study.n_run_inputs()])?.rows(),
             None => study.design.runs,
         };
         let terms = study
             .outputs
             .iter()
             .map(|output| {
-                let surrogate = output.surrogate.build(&study.input_names(), &study.input_scales())?;
+                let n = study.n_inputs(output);
+                let surrogate = output.surrogate.build(&study.input_names()[..n], &study.input_scales()[..n])?;
                 Ok((output.name.clone(), surrogate.names().len()))
             })
             .collect::<Result<_, Error>>()?;

@@ -271,7 +271,7 @@ fn compute(
     fingerprint: String,
     monitor: &dyn Monitor,
 ) -> Result<Enough> {
-    let n_runs = set.inputs.rows();
+    let n_runs = set.n_runs();
     refuse_single(n_runs)?;
     let sizes = enough::sizes(n_runs, SIZES);
     let stream = Stream::root(study.seed).named("enough");
@@ -389,13 +389,16 @@ fn share(fits: &[Fit], unknown: usize) -> Share {
 /// begin at different runs and take the farthest one next.
 fn order(study: &Study, set: &TrainingSet, number: usize, stream: Stream) -> Vec<usize> {
     use design::Method::{Halton, HaltonEnds, Sobol, SobolScrambled};
-    let n = set.inputs.rows();
+    let n = set.n_runs();
     let is_sequence = [Halton, HaltonEnds, Sobol, SobolScrambled].contains(&study.design.method);
     if number == 0 && is_sequence && study.design.points.is_none() {
         return (0..n).collect();
     }
     let scales = study.input_scales();
-    let scaled = |i: usize| set.inputs.row(i).iter().zip(&scales).map(|(x, scale)| scale.scaled(*x).0).collect();
+    let scaled = |run: usize| {
+        let inputs = &set.inputs.row(set.rows_of(run).start)[..study.n_run_inputs()];
+        inputs.iter().zip(&scales).map(|(x, scale)| scale.scaled(*x).0).collect()
+    };
     let points: Vec<Vec<f64>> = (0..n).map(scaled).collect();
     let mut starts: Vec<usize> = (0..n).collect();
     starts.shuffle(&mut stream.rng());
@@ -475,7 +478,8 @@ fn infer(study: &Study, posterior: &TPosterior, measured: &[Measured], monitor: 
 fn most_parameters(study: &Study, set: &TrainingSet, measured: &[Measured]) -> Result<usize> {
     let mut outputs = study.outputs.iter().zip(measured).filter(|(_, measured)| !measured.y.is_empty());
     outputs.try_fold(0, |most, (output, _)| {
-        let surrogate = output.surrogate.build(&set.input_names, &study.input_scales())?;
+        let n_inputs = study.n_inputs(output);
+        let surrogate = output.surrogate.build(&set.input_names[..n_inputs], &study.input_scales()[..n_inputs])?;
         let is_learned = matches!(output.surrogate.sigma_a, SigmaA::Prior(_));
         Ok(most.max(surrogate.names().len() + usize::from(is_learned)))
     })
@@ -599,10 +603,12 @@ propagate = ["coefficients", "sigma-a"]
     #[test]
     fn orders_are_nested_whole_and_different() {
         let set = TrainingSet {
-            input_names: vec!["gamma".into(), "beta".into(), "omega".into()],
-            inputs: crate::matrix::Matrix::from_fn(9, 3, |i, d| (i * (d + 1)) as f64 % 7.0),
-            outputs: vec![("y".into(), (0..9).map(f64::from).collect())],
             sigma_s: Some(vec![0.1; 9]),
+            ..TrainingSet::new(
+                vec!["gamma".into(), "beta".into(), "omega".into()],
+                crate::matrix::Matrix::from_fn(9, 3, |i, d| (i * (d + 1)) as f64 % 7.0),
+                vec![("y".into(), (0..9).map(f64::from).collect())],
+            )
         };
         let study = parse(STUDY, "study.toml", Path::new("")).unwrap().remove(0).study;
         let orders: Vec<Vec<usize>> = (0..4).map(|r| order(&study, &set, r, Stream::root(1))).collect();

@@ -305,11 +305,11 @@ impl Project {
             || stages::simulate(study, &stages::points(study, stages::root(study))?, stages::root(study), monitor),
             |folder, (set, failed)| folder.write_training(set, failed),
         )?;
-        let failed = stages::planned_runs(study)?.saturating_sub(set.inputs.rows());
+        let failed = stages::planned_runs(study)?.saturating_sub(set.n_runs());
         let mut result = SettingResult {
             label: label.clone(),
             folder: folder.path().to_path_buf(),
-            runs: [set.inputs.rows(), failed],
+            runs: [set.n_runs(), failed],
             t_reports: Vec::new(),
             measured: Vec::new(),
             posteriors: Vec::new(),
@@ -509,9 +509,9 @@ impl Project {
     fn training(&self, index: usize) -> Result<TrainingSet> {
         let study = &self.settings[index].study;
         let outputs: Vec<String> = study.outputs.iter().map(|o| o.name.clone()).collect();
-        let (mut set, rows) = self.setting_folder(index).read_training(&study.input_names(), &outputs)?;
-        set.sigma_s = stages::known_sigma_s(study, &rows)?;
-        Ok(set)
+        let folder = self.setting_folder(index);
+        let (set, points) = folder.read_training(&study.input_names(), study.n_run_inputs(), &outputs)?;
+        stages::with_known_noise(study, set, &points)
     }
 
     /// The T-posterior that a finished train stage left.

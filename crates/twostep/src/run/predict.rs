@@ -89,7 +89,7 @@ pub fn predict(project: &Project, index: usize, at: Option<&Table>, method: Opti
                     Some(own) if point.is_none() => own[k],
                     _ => pick_weighted(&weights, &mut rng),
                 };
-                let inputs = Matrix::from_fn(known.rows(), n_unknowns + names.len(), |i, d| {
+                let inputs = Matrix::from_fn(known.rows(), trained.n_inputs, |i, d| {
                     if d < n_unknowns { x[d] } else { known[(i, d - n_unknowns)] }
                 });
                 let mut eta = Matrix::default();

@@ -4,13 +4,13 @@ use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::infer::{self, Derived, Engine, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary};
-use crate::likelihood::Sd;
+use crate::likelihood::{Generator, Sd};
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
-use crate::simulate::{self, Simulator, design};
+use crate::simulate::{self, Over, Reading, Simulator, design};
 use crate::store::{FailedRun, read_draws};
 use crate::stream::Stream;
-use crate::study::{MeasurementSource, Study, read_measurements};
+use crate::study::{Condition, MeasurementSource, Output, Study, Unknown, read_measurements};
 use crate::surrogate::SigmaA;
 use crate::table::Table;
 use crate::train::{self, KnownSigmaS, OutputTask, TPosterior, TrainingSet, cluster};
@@ -24,20 +24,20 @@ pub(super) fn root(study: &Study) -> Stream {
     Stream::root(study.seed)
 }
 
-/// Design points in natural units: one row per run. A design that is random draws from `stream`.
+/// Design points in natural units: one row per run, a column per input of a run. A random design draws from `stream`.
 pub(super) fn points(study: &Study, stream: Stream) -> Result<Matrix> {
-    let names = study.input_names();
+    let n_inputs = study.n_run_inputs();
     if let Some(path) = &study.design.points {
-        return Table::read(path)?.matrix(&names);
+        return Table::read(path)?.matrix(&study.input_names()[..n_inputs]);
     }
-    let unit = design::unit_points(study.design.method, study.design.runs, names.len(), stream.named("design"))?;
+    let unit = design::unit_points(study.design.method, study.design.runs, n_inputs, stream.named("design"))?;
     Ok(from_unit(study, &unit))
 }
 
 /// Points of the unit cube in natural units.
 pub(super) fn from_unit(study: &Study, unit: &[Vec<f64>]) -> Matrix {
     let scales = study.input_scales();
-    Matrix::from_fn(unit.len(), scales.len(), |i, d| scales[d].at_fraction(unit[i][d]))
+    Matrix::from_fn(unit.len(), study.n_run_inputs(), |i, d| scales[d].at_fraction(unit[i][d]))
 }
 
 /// Number of runs that the design asks for.
@@ -47,6 +47,9 @@ pub(super) fn planned_runs(study: &Study) -> Result<usize> {
         None => Ok(study.design.runs),
     }
 }
+
+/// What a run gave, or why it gave nothing.
+pub(super) type Outcome = std::result::Result<Vec<Reading>, String>;
 
 /// A simulator with the study's names: inputs by name, constants and defaults filled in.
 pub(super) struct Call<'a> {
@@ -59,15 +62,30 @@ impl<'a> Call<'a> {
         Ok(Self { simulator: simulate::builtin(&study.simulator.builtin)?, study })
     }
 
-    /// Values of the study's outputs at inputs in the order of `Study::input_names`.
-    pub(super) fn run(&self, inputs: &[f64]) -> Result<Vec<f64>> {
+    /// The study's outputs at inputs in the order of `Study::input_names`, without the coordinate: of each series the values
+    /// that the study asks for.
+    pub(super) fn run(&self, inputs: &[f64]) -> Result<Vec<Reading>> {
+        let of_output = |(o, output): (usize, &Output)| match &output.over {
+            None => Ok(Reading { at: Vec::new(), values: vec![self.values(inputs, None)?[o]] }),
+            Some(over) => {
+                let at = over.at.clone().unwrap_or_default();
+                let values = at.iter().map(|&t| Ok(self.values(inputs, Some(t))?[o])).collect::<Result<_>>()?;
+                Ok(Reading { at, values })
+            }
+        };
+        self.study.outputs.iter().enumerate().map(of_output).collect()
+    }
+
+    /// Values of the study's outputs at one coordinate.
+    fn values(&self, inputs: &[f64], coordinate: Option<f64>) -> Result<Vec<f64>> {
         let names = self.study.input_names();
+        let inputs: Vec<f64> = inputs.iter().copied().chain(coordinate).collect();
         let x = self
             .simulator
             .inputs()
             .iter()
             .map(|name| {
-                let own = names.iter().position(|n| n == name).map(|d| inputs[d]);
+                let own = names.iter().position(|n| n == name).and_then(|d| inputs.get(d).copied());
                 let constant = self.study.constants.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
                 let default = self.simulator.defaults().iter().find(|(n, _)| n == name).map(|(_, v)| *v);
                 own.or(constant).or(default).ok_or_else(|| {
@@ -87,6 +105,27 @@ impl<'a> Call<'a> {
         });
         Ok(own.collect())
     }
+
+    /// Each output at each row of its known inputs. Outputs of one run are simulated together.
+    pub(super) fn measure(&self, unknowns: &[f64], known: &[&Matrix]) -> Result<Vec<Vec<f64>>> {
+        let n_conditions = self.study.n_run_inputs() - unknowns.len();
+        let mut runs: Vec<(Vec<f64>, Vec<f64>)> = Vec::new();
+        let mut output_at = |o: usize, known: &[f64]| {
+            let x = [unknowns, known].concat();
+            if let Some((_, y)) = runs.iter().find(|(at, _)| *at == x) {
+                return Ok(y[o]);
+            }
+            let (conditions, coordinate) = known.split_at(n_conditions);
+            let y = self.values(&[unknowns, conditions].concat(), coordinate.first().copied())?;
+            let own = y[o];
+            runs.push((x, y));
+            Ok(own)
+        };
+        let of_output = |(o, known): (usize, &&Matrix)| {
+            (0..known.rows()).map(|row| output_at(o, known.row(row))).collect::<Result<Vec<f64>>>()
+        };
+        known.iter().enumerate().map(of_output).collect()
+    }
 }
 
 /// Runs the simulator at the points `x`, with simulation noise from `stream`.
@@ -98,38 +137,50 @@ pub(super) fn simulate(
 ) -> Result<(TrainingSet, Vec<FailedRun>)> {
     let call = Call::new(study)?;
     let finished = AtomicUsize::new(0);
-    let outcomes: Vec<std::result::Result<Vec<f64>, String>> = (0..x.rows())
+    let outcomes: Vec<Outcome> = (0..x.rows())
         .into_par_iter()
         .map(|i| {
             if !monitor.proceed() {
                 return Err(Error::Interrupted);
             }
             let mut rng = stream.named("simulation noise").at(i as u64).rng();
-            let outcome = call.run(x.row(i)).map(|mut y| {
-                for (y, output) in y.iter_mut().zip(&study.outputs) {
-                    // Noise on the surrogate's scale: it multiplies an output that is modelled by its logarithm.
-                    let e = study.simulator.sigma_s * rng.sample::<f64, _>(StandardNormal);
-                    *y = if output.log { *y * e.exp() } else { *y + e };
+            let outcome = call.run(x.row(i)).map(|mut readings| {
+                for (reading, output) in readings.iter_mut().zip(&study.outputs) {
+                    for y in &mut reading.values {
+                        // Noise on the surrogate's scale: it multiplies an output that is modelled by its logarithm.
+                        let e = study.simulator.sigma_s * rng.sample::<f64, _>(StandardNormal);
+                        *y = if output.log { *y * e.exp() } else { *y + e };
+                    }
                 }
-                y
+                readings
             });
             monitor.progress("simulate", finished.fetch_add(1, Ordering::Relaxed) + 1, x.rows());
-            Ok(match outcome {
-                Ok(y) if y.iter().all(|y| y.is_finite()) => Ok(y),
-                Ok(y) => Err(format!("an output is not finite ({y:?})")),
-                Err(e) => Err(e.to_string()),
-            })
+            Ok(outcome.map_err(|e| e.to_string()).and_then(all_finite))
         })
         .collect::<Result<_>>()?;
-    let ok: Vec<usize> = (0..outcomes.len()).filter(|&i| outcomes[i].is_ok()).collect();
-    let failed: Vec<FailedRun> = outcomes
-        .iter()
-        .enumerate()
-        .filter_map(|(i, o)| {
-            o.as_ref().err().map(|reason| FailedRun { run: i + 1, inputs: x.row(i).to_vec(), reason: reason.clone() })
-        })
-        .collect();
-    if ok.is_empty() {
+    training_set(study, x, &outcomes)
+}
+
+fn all_finite(readings: Vec<Reading>) -> Outcome {
+    match readings.iter().flat_map(|reading| &reading.values).all(|y| y.is_finite()) {
+        true => Ok(readings),
+        false => {
+            let values: Vec<&f64> = readings.iter().flat_map(|reading| &reading.values).collect();
+            Err(format!("an output is not finite ({values:?})"))
+        }
+    }
+}
+
+/// The training rows of the runs at `x`, one run a row there, and the runs that failed.
+///
+/// A run is a row; with series, a row for each coordinate within its range, and one for the outputs that are none.
+pub(super) fn training_set(study: &Study, x: &Matrix, outcomes: &[Outcome]) -> Result<(TrainingSet, Vec<FailedRun>)> {
+    let of_failed = |(i, outcome): (usize, &Outcome)| {
+        let reason = outcome.as_ref().err()?.clone();
+        Some(FailedRun { run: i + 1, inputs: x.row(i).to_vec(), reason })
+    };
+    let failed: Vec<FailedRun> = outcomes.iter().enumerate().filter_map(of_failed).collect();
+    if failed.len() == outcomes.len() {
         let reason = failed.first().map_or("there were none", |f| f.reason.as_str());
         return Err(Error::failed(
             "simulate",
@@ -137,18 +188,68 @@ pub(super) fn simulate(
             "check the ranges and constants",
         ));
     }
-    let value = |i: usize, o: usize| outcomes[i].as_ref().map_or(f64::NAN, |y| y[o]);
-    let outputs = study
-        .outputs
-        .iter()
-        .enumerate()
-        .map(|(o, output)| (output.name.clone(), ok.iter().map(|&i| value(i, o)).collect()))
-        .collect();
-    Ok((TrainingSet { input_names: study.input_names(), inputs: x.select_rows(&ok), outputs, sigma_s: None }, failed))
+    let coordinate = study.conditions.last().filter(|condition| condition.coordinate);
+    let (mut inputs, mut runs, mut values) = (Vec::new(), Vec::new(), vec![Vec::new(); study.outputs.len()]);
+    let done = outcomes.iter().enumerate().filter_map(|(i, outcome)| Some((i, outcome.as_ref().ok()?)));
+    for (run, (i, readings)) in done.enumerate() {
+        // A row of the outputs that are no series, then one for each coordinate of any.
+        let mut places = Vec::new();
+        if study.outputs.iter().any(|output| output.over.is_none()) {
+            places.push(None);
+        }
+        if let Some(Condition { range: (lower, upper), .. }) = coordinate {
+            let mut at: Vec<f64> = readings.iter().flat_map(|reading| reading.at.iter().copied()).collect();
+            at.retain(|t| (*lower..=*upper).contains(t));
+            at.sort_by(f64::total_cmp);
+            at.dedup();
+            places.extend(at.into_iter().map(Some));
+        }
+        for place in places {
+            let value = |reading: &Reading| match place {
+                None if reading.at.is_empty() => reading.values.first().copied(),
+                None => None,
+                Some(t) => reading.at.iter().position(|own| *own == t).map(|k| reading.values[k]),
+            };
+            let found: Vec<f64> = readings.iter().map(|reading| value(reading).unwrap_or(f64::NAN)).collect();
+            if found.iter().all(|y| y.is_nan()) {
+                continue;
+            }
+            inputs.extend(x.row(i).iter().copied().chain(coordinate.map(|_| place.unwrap_or(f64::NAN))));
+            runs.push(run);
+            values.iter_mut().zip(found).for_each(|(column, y)| column.push(y));
+        }
+    }
+    let outputs = study.outputs.iter().zip(values).map(|(output, values)| (output.name.clone(), values)).collect();
+    let inputs = Matrix::from_rows(runs.len(), study.input_names().len(), inputs);
+    Ok((TrainingSet { input_names: study.input_names(), inputs, outputs, sigma_s: None, runs }, failed))
+}
+
+/// A run's readings without meaning, with the coordinates that the study asks for.
+///
+/// # Errors
+/// A series whose coordinates only the simulator knows.
+pub(super) fn empty_readings(study: &Study) -> Result<Vec<Reading>> {
+    let of_output = |output: &Output| match &output.over {
+        None => Ok(Reading { at: Vec::new(), values: vec![0.0] }),
+        Some(Over { at: Some(at), .. }) => Ok(Reading { at: at.clone(), values: vec![0.0; at.len()] }),
+        Some(Over { at: None, .. }) => Err(Error::invalid(
+            format!("outputs.{}.at", output.name),
+            "is missing: without the simulator nobody knows the coordinates of its series",
+            "write at = \"linspace(1, 14, 14)\", or a list of values",
+        )),
+    };
+    study.outputs.iter().map(of_output).collect()
+}
+
+/// The training set with the simulation noise that the T-likelihood is told of; its runs are those of these points.
+pub(super) fn with_known_noise(study: &Study, mut set: TrainingSet, points: &[usize]) -> Result<TrainingSet> {
+    let of_runs = known_sigma_s(study, points)?;
+    set.sigma_s = of_runs.map(|of_runs| set.runs.iter().map(|&run| of_runs[run]).collect());
+    Ok(set)
 }
 
 /// The simulation noise that the T-likelihood is told of, for the runs in these rows of the design.
-pub(super) fn known_sigma_s(study: &Study, rows: &[usize]) -> Result<Option<Vec<f64>>> {
+fn known_sigma_s(study: &Study, rows: &[usize]) -> Result<Option<Vec<f64>>> {
     let number = |s: f64| (s > 0.0).then(|| vec![s; rows.len()]);
     Ok(match study.train.sigma_s {
         KnownSigmaS::Simulator => number(study.simulator.sigma_s),
@@ -176,7 +277,10 @@ pub(super) fn known_sigma_s(study: &Study, rows: &[usize]) -> Result<Option<Vec<
 }
 
 pub(super) fn tasks(study: &Study) -> Vec<OutputTask<'_>> {
-    study.outputs.iter().map(|o| OutputTask { name: &o.name, spec: &o.surrogate, log: o.log, affine: None }).collect()
+    let with_inputs = study.outputs.iter().map(|output| (output, study.n_inputs(output)));
+    with_inputs
+        .map(|(o, n_inputs)| OutputTask { name: &o.name, spec: &o.surrogate, log: o.log, affine: None, n_inputs })
+        .collect()
 }
 
 /// Warnings about coefficient priors that cannot produce the simulator's outputs.
@@ -185,13 +289,16 @@ pub(super) fn unreachable_outputs(study: &Study, set: &TrainingSet) -> Result<Ve
     const REACH: f64 = 5.0;
     let mut warnings = Vec::new();
     for output in study.outputs.iter().filter(|o| !o.surrogate.standardise) {
-        let surrogate = output.surrogate.build(&set.input_names, &study.input_scales())?;
-        let Some((offset, features)) = surrogate.linear(&set.inputs) else { continue };
+        let n_inputs = study.n_inputs(output);
+        let surrogate = output.surrogate.build(&set.input_names[..n_inputs], &study.input_scales()[..n_inputs])?;
+        let inputs = set.inputs_of(&output.name, n_inputs);
+        let Some((offset, features)) = surrogate.linear(&inputs) else { continue };
         let sigma_a = match &output.surrogate.sigma_a {
             SigmaA::Fixed(s) => *s,
             SigmaA::Prior(prior) => prior.quantile(0.99),
         };
         let y = &set.outputs.iter().find(|(name, _)| *name == output.name).expect("every output was simulated").1;
+        let y: Vec<f64> = y.iter().copied().filter(|y| !y.is_nan()).collect();
         let far = (0..y.len()).filter(|&i| {
             let z = if output.log { y[i].ln() } else { y[i] };
             let terms = || features.row(i).iter().zip(surrogate.priors());
@@ -217,13 +324,24 @@ pub(super) fn train(study: &Study, set: &TrainingSet, stream: Stream, monitor: &
     train::train(set, &tasks(study), &study.input_scales(), &study.train, imported, stream.named("train"), monitor)
 }
 
-/// Conditions of each synthetic measurement.
-pub(super) fn synthetic_conditions(study: &Study, at: &[(String, Vec<f64>)], replicates: usize) -> Matrix {
+/// Known inputs of each synthetic measurement of an output. One that is no series is measured once for each of the other
+/// conditions, whatever the coordinates.
+pub(super) fn synthetic_conditions(
+    study: &Study,
+    output: &Output,
+    at: &[(String, Vec<f64>)],
+    replicates: usize,
+) -> Matrix {
+    let names: Vec<&str> = study.conditions.iter().map(|condition| condition.name.as_str()).collect();
+    let names = &names[..study.n_inputs(output) - study.unknowns.len()];
     let n_points = at.first().map_or(1, |(_, values)| values.len());
-    Matrix::from_fn(n_points * replicates, study.conditions.len(), |row, d| {
-        let name = &study.conditions[d].name;
-        at.iter().find(|(n, _)| n == name).map_or(f64::NAN, |(_, values)| values[row / replicates])
-    })
+    let value = |point: usize, name: &str| at.iter().find(|(n, _)| n == name).map_or(f64::NAN, |(_, v)| v[point]);
+    let mut points: Vec<Vec<f64>> =
+        (0..n_points).map(|point| names.iter().map(|name| value(point, name)).collect()).collect();
+    if study.has_coordinate() && output.over.is_none() {
+        points.dedup();
+    }
+    Matrix::from_fn(points.len() * replicates, names.len(), |row, d| points[row / replicates][d])
 }
 
 /// The measurements: from a file, or drawn from the simulator at the truth.
@@ -232,26 +350,23 @@ pub(super) fn measured(study: &Study) -> Result<Vec<Measured>> {
         return read_measurements(study);
     };
     let call = Call::new(study)?;
-    let known = synthetic_conditions(study, at, *replicates);
-    let n = known.rows();
-    let mut columns: Vec<Vec<f64>> = vec![Vec::with_capacity(n); study.outputs.len()];
+    let known: Vec<Matrix> =
+        study.outputs.iter().map(|output| synthetic_conditions(study, output, at, *replicates)).collect();
+    let of_truth = |u: &Unknown| truth.iter().find(|(name, _)| *name == u.name).map_or(f64::NAN, |(_, v)| *v);
+    let unknowns: Vec<f64> = study.unknowns.iter().map(of_truth).collect();
+    let values = call.measure(&unknowns, &known.iter().collect::<Vec<_>>())?;
     let stream = root(study).named("measurements");
-    for row in 0..n {
-        let inputs: Vec<f64> = study
-            .unknowns
-            .iter()
-            .map(|u| truth.iter().find(|(name, _)| *name == u.name).map_or(f64::NAN, |(_, v)| *v))
-            .chain(known.row(row).iter().copied())
-            .collect();
-        let y = call.run(&inputs)?;
-        let mut rng = stream.at(row as u64).rng();
-        for (o, output) in study.outputs.iter().enumerate() {
-            let generator = noise.iter().find(|(name, _)| *name == output.name).map(|(_, g)| *g);
-            columns[o].push(generator.map_or(y[o], |g| g.sample(y[o], &mut rng)));
-        }
-    }
-    let outputs = study.outputs.iter().zip(columns);
-    Ok(outputs.map(|(o, y)| Measured { output: o.name.clone(), y, known: known.clone(), sd: None }).collect())
+    // One stream for each row, which the outputs draw from in turn.
+    let n_rows = known.iter().map(Matrix::rows).max().unwrap_or(0);
+    let mut rngs: Vec<_> = (0..n_rows).map(|row| stream.at(row as u64).rng()).collect();
+    let outputs = study.outputs.iter().zip(known).zip(values);
+    let measured = outputs.map(|((output, known), values)| {
+        let generator = noise.iter().find(|(name, _)| *name == output.name).map(|(_, g)| *g);
+        let noisy = |(value, rng)| generator.map_or(value, |g: Generator| g.sample(value, rng));
+        let y = values.into_iter().zip(&mut rngs).map(noisy).collect();
+        Measured { output: output.name.clone(), y, known, sd: None }
+    });
+    Ok(measured.collect())
 }
 
 /// The file of measurements: the study's own, or what a user would have given for those generated.
@@ -259,12 +374,25 @@ pub(super) fn measurement_file(study: &Study, measured: &[Measured]) -> Result<V
     if let MeasurementSource::File(path) = &study.measurements {
         return std::fs::read(path).map_err(|e| Error::file(path, e, "check the path of the measurements"));
     }
+    // Outputs of one layout stand side by side, others below them.
+    let text = |value: f64| if value.is_nan() { String::new() } else { format!("{value}") };
+    let mut layouts: Vec<&Matrix> = Vec::new();
+    for own in measured.iter().map(|output| &output.known) {
+        if !layouts.contains(&own) {
+            layouts.push(own);
+        }
+    }
     let mut table = Table::new();
     for (d, condition) in study.conditions.iter().enumerate() {
-        table = table.with_numbers(&condition.name, measured[0].known.col(d))?;
+        let column = |known: &&Matrix| if d < known.cols() { known.col(d) } else { vec![f64::NAN; known.rows()] };
+        table = table.with_texts(&condition.name, layouts.iter().flat_map(column).map(text).collect())?;
     }
     for output in measured {
-        table = table.with_numbers(&output.output, output.y.clone())?;
+        let column = |known: &&Matrix| match output.known == **known {
+            true => output.y.clone(),
+            false => vec![f64::NAN; known.rows()],
+        };
+        table = table.with_texts(&output.output, layouts.iter().flat_map(column).map(text).collect())?;
     }
     table.to_csv()
 }

@@ -50,8 +50,10 @@ impl Layout {
         };
         match &study.measurements {
             MeasurementSource::Synthetic { at, replicates, .. } => {
-                let known = stages::synthetic_conditions(study, at, *replicates);
-                let layout = |output| Self { known: known.clone(), sd: None, other: other(output) };
+                let layout = |output| {
+                    let known = stages::synthetic_conditions(study, output, at, *replicates);
+                    Self { known, sd: None, other: other(output) }
+                };
                 Ok(study.outputs.iter().map(layout).collect())
             }
             MeasurementSource::File(_) => {
@@ -206,14 +208,13 @@ impl<'a> Trier<'a> {
         match &self.source {
             Source::Simulator { moved, .. } => {
                 let x = if *moved { moved_points(study, stream)? } else { stages::points(study, stream)? };
-                let (mut set, failed) = stages::simulate(study, &x, stream, monitor)?;
-                let rows: Vec<usize> = (0..x.rows()).filter(|i| failed.iter().all(|f| f.run != i + 1)).collect();
-                set.sigma_s = stages::known_sigma_s(study, &rows)?;
-                Ok((set, Vec::new()))
+                let (set, failed) = stages::simulate(study, &x, stream, monitor)?;
+                let points: Vec<usize> = (0..x.rows()).filter(|i| failed.iter().all(|f| f.run != i + 1)).collect();
+                Ok((stages::with_known_noise(study, set, &points)?, Vec::new()))
             }
             Source::SurrogatePrior(affine) => self.surrogate_set(affine, stream),
             Source::HeldOut { set, folds } => {
-                let kept: Vec<usize> = (0..set.inputs.rows()).filter(|i| !folds[t_trial].contains(i)).collect();
+                let kept: Vec<usize> = (0..set.n_runs()).filter(|i| !folds[t_trial].contains(i)).collect();
                 Ok((set.select(&kept), Vec::new()))
             }
         }
@@ -224,12 +225,19 @@ impl<'a> Trier<'a> {
     fn surrogate_set(&self, affine: &[(f64, f64)], stream: Stream) -> Result<(TrainingSet, Vec<(Matrix, f64)>)> {
         let study = self.study;
         let x = stages::points(study, stream)?;
-        let rows: Vec<usize> = (0..x.rows()).collect();
-        let sigma_s = stages::known_sigma_s(study, &rows)?;
-        let (mut outputs, mut star) = (Vec::new(), Vec::new());
+        // Values without meaning, for the rows that they make.
+        let outcome = Ok(stages::empty_readings(study)?);
+        let (set, _) = stages::training_set(study, &x, &vec![outcome; x.rows()])?;
+        let mut set = stages::with_known_noise(study, set, &(0..x.rows()).collect::<Vec<_>>())?;
+        let mut star = Vec::new();
         for (o, output) in study.outputs.iter().enumerate() {
             let mut rng = stream.named("theta").at(o as u64).rng();
-            let surrogate = output.surrogate.build(&study.input_names(), &study.input_scales())?;
+            let n_inputs = study.n_inputs(output);
+            let surrogate =
+                output.surrogate.build(&study.input_names()[..n_inputs], &study.input_scales()[..n_inputs])?;
+            let x = set.inputs_of(&output.name, n_inputs);
+            let y = &mut set.outputs[o].1;
+            let rows: Vec<usize> = (0..y.len()).filter(|&row| !y[row].is_nan()).collect();
             let c: Vec<f64> = surrogate.priors().iter().map(|prior| prior.sample(&mut rng)).collect();
             let sigma_a = match &output.surrogate.sigma_a {
                 SigmaA::Fixed(sigma_a) => *sigma_a,
@@ -245,15 +253,14 @@ impl<'a> Trier<'a> {
                 }
             }
             let (shift, factor) = affine[o];
-            let value = |i: usize| {
-                let noise = sigma_s.as_ref().map_or(0.0, |s| s[i]) * rng.sample::<f64, _>(StandardNormal);
+            for (i, &row) in rows.iter().enumerate() {
+                let noise = set.sigma_s.as_ref().map_or(0.0, |s| s[row]) * rng.sample::<f64, _>(StandardNormal);
                 let z = shift + factor * (eta[(i, 0)] + sigma_a * errors[i]) + noise;
-                if output.log { z.exp() } else { z }
-            };
-            outputs.push((output.name.clone(), rows.iter().copied().map(value).collect()));
+                y[row] = if output.log { z.exp() } else { z };
+            }
             star.push((c, sigma_a));
         }
-        Ok((TrainingSet { input_names: study.input_names(), inputs: x, outputs, sigma_s }, star))
+        Ok((set, star))
     }
 
     /// The truth of an I-trial, with the outputs that it has without measurement noise.
@@ -268,7 +275,8 @@ impl<'a> Trier<'a> {
         match &self.source {
             Source::Simulator { call, .. } => {
                 let unknowns = unknowns()?;
-                let values = self.simulated(call, &unknowns)?;
+                let known: Vec<&Matrix> = self.layout.iter().map(|layout| &layout.known).collect();
+                let values = call.measure(&unknowns, &known)?;
                 Ok(drawn(unknowns, values))
             }
             Source::SurrogatePrior(affine) => {
@@ -283,39 +291,31 @@ impl<'a> Trier<'a> {
 
     /// A held-out run is the truth at its own conditions.
     fn held_out(&self, set: &TrainingSet, run: usize) -> Case {
-        let (unknowns, known) = set.inputs.row(run).split_at(self.study.unknowns.len());
-        let at_run = |layout: &Layout| {
-            let n = layout.replicates();
-            let sd = layout.mean_sd().map(|sd| vec![sd; n]);
-            Layout { known: Matrix::from_fn(n, known.len(), |_, d| known[d]), sd, other: layout.other }
-        };
-        let layout: Vec<Layout> = self.layout.iter().map(at_run).collect();
-        let outputs = set.outputs.iter().zip(&layout);
-        let values = outputs.map(|((_, y), layout)| vec![y[run]; layout.known.rows()]).collect();
-        Case { unknowns: unknowns.to_vec(), layout, values, weight: weight(self.study, unknowns) }
-    }
-
-    /// The simulator's outputs at every measurement. Outputs are simulated together, at the conditions of any of them.
-    fn simulated(&self, call: &Call<'_>, unknowns: &[f64]) -> Result<Vec<Vec<f64>>> {
-        let mut runs: Vec<(Vec<f64>, Vec<f64>)> = Vec::new();
-        let mut output_at = |o: usize, known: &[f64]| {
-            let x = [unknowns, known].concat();
-            if let Some((_, y)) = runs.iter().find(|(at, _)| *at == x) {
-                return Ok(y[o]);
-            }
-            let y = call.run(&x)?;
-            let own = y[o];
-            runs.push((x, y));
-            Ok(own)
-        };
-        let mut values = Vec::with_capacity(self.layout.len());
-        for (o, layout) in self.layout.iter().enumerate() {
-            let (rows, of_row) = layout.points();
-            let at_points: Vec<f64> =
-                rows.iter().map(|&row| output_at(o, layout.known.row(row))).collect::<Result<_>>()?;
-            values.push(of_row.iter().map(|&point| at_points[point]).collect());
+        let n_unknowns = self.study.unknowns.len();
+        let unknowns = &set.inputs.row(set.rows_of(run).start)[..n_unknowns];
+        let (mut layouts, mut values) = (Vec::new(), Vec::new());
+        for ((layout, output), (_, y)) in self.layout.iter().zip(&self.study.outputs).zip(&set.outputs) {
+            let own: Vec<usize> = set.rows_of(run).filter(|&row| !y[row].is_nan()).collect();
+            let coordinate = |row: usize| set.inputs[(row, set.inputs.cols() - 1)];
+            // Where the study measures a series, as near as the run has a value.
+            let rows: Vec<usize> = match output.over {
+                None => own.first().map_or(Vec::new(), |&row| vec![row; layout.replicates()]),
+                Some(_) => {
+                    let wanted = (0..layout.known.rows()).map(|i| layout.known[(i, layout.known.cols() - 1)]);
+                    let nearest = |t: f64| {
+                        let distance = |row: &usize| (coordinate(*row) - t).abs();
+                        own.iter().copied().min_by(|a, b| distance(a).total_cmp(&distance(b)))
+                    };
+                    wanted.filter_map(nearest).collect()
+                }
+            };
+            let n_known = layout.known.cols();
+            let known = Matrix::from_fn(rows.len(), n_known, |i, d| set.inputs[(rows[i], n_unknowns + d)]);
+            let sd = layout.mean_sd().map(|sd| vec![sd; rows.len()]);
+            layouts.push(Layout { known, sd, other: layout.other });
+            values.push(rows.iter().map(|&row| y[row]).collect());
         }
-        Ok(values)
+        Case { unknowns: unknowns.to_vec(), layout: layouts, values, weight: weight(self.study, unknowns) }
     }
 
     /// The surrogate's outputs with theta* at every measurement, with its approximation error where that is propagated.
@@ -436,7 +436,7 @@ impl Procedure for Trier<'_> {
         }
         let scales = study.input_scales();
         let posterior = train::train(&set, &tasks, &scales, &study.train, None, stream.named("train"), monitor)?;
-        let errors = (0..posterior.outputs.len()).map(|o| surrogate_errors(&posterior, o, &set.inputs)).collect();
+        let errors = (0..posterior.outputs.len()).map(|o| surrogate_errors(&posterior, o, &set)).collect();
         let clusters = stages::clustered(study, &posterior, stream);
         Ok(Trained { posterior, clusters, star, errors })
     }
@@ -509,9 +509,10 @@ fn trial(
 }
 
 /// Posterior mean of sigma_A of an output, and root mean square over the inputs of the sd of eta over the T-draws.
-fn surrogate_errors(posterior: &TPosterior, o: usize, inputs: &Matrix) -> (f64, f64) {
+fn surrogate_errors(posterior: &TPosterior, o: usize, set: &TrainingSet) -> (f64, f64) {
     let (coefficients, sigma_a) = posterior.output_draws(o);
     let (weights, output) = (posterior.draws.weights(), &posterior.outputs[o]);
+    let inputs = &set.inputs_of(&output.name, output.n_inputs);
     let mut eta = Matrix::default();
     output.surrogate.predict(inputs, &coefficients, &mut eta, &mut Scratch::default());
     let average = |values: &mut dyn Iterator<Item = f64>| values.zip(&weights).map(|(v, w)| v * w).sum::<f64>();
@@ -531,11 +532,11 @@ fn how_moved(study: &Study) -> Option<&'static str> {
 
 /// The design with its points moved.
 fn moved_points(study: &Study, stream: Stream) -> Result<Matrix> {
-    let (dim, stream) = (study.input_names().len(), stream.named("design"));
+    let (dim, stream) = (study.n_run_inputs(), stream.named("design"));
     let unit = match &study.design.points {
         None => design::varied_points(study.design.method, study.design.runs, dim, stream)?,
         Some(path) => {
-            let (points, scales) = (Table::read(path)?.matrix(&study.input_names())?, study.input_scales());
+            let (points, scales) = (Table::read(path)?.matrix(&study.input_names()[..dim])?, study.input_scales());
             let fraction = |row: &[f64]| row.iter().zip(&scales).map(|(x, scale)| scale.fraction(*x)).collect();
             let mut unit: Vec<Vec<f64>> = (0..points.rows()).map(|i| fraction(points.row(i))).collect();
             design::jitter(&mut unit, stream);
@@ -569,15 +570,16 @@ fn can_be_held_out(study: &Study, inputs: &[f64]) -> bool {
 /// inputs go together: one of them in the training set would tell of the others.
 fn folds(study: &Study, set: &TrainingSet) -> Result<Vec<Vec<usize>>> {
     let mut points: Vec<Vec<usize>> = Vec::new();
-    for run in (0..set.inputs.rows()).filter(|&run| can_be_held_out(study, set.inputs.row(run))) {
-        match points.iter_mut().find(|point| set.inputs.row(point[0]) == set.inputs.row(run)) {
+    let inputs = |run: usize| &set.inputs.row(set.rows_of(run).start)[..study.n_run_inputs()];
+    for run in (0..set.n_runs()).filter(|&run| can_be_held_out(study, inputs(run))) {
+        match points.iter_mut().find(|point| inputs(point[0]) == inputs(run)) {
             Some(point) => point.push(run),
             None => points.push(vec![run]),
         }
     }
-    let trained_on = |point: &Vec<usize>| set.inputs.rows() - point.len();
+    let trained_on = |point: &Vec<usize>| set.n_runs() - point.len();
     if points.is_empty() || points.iter().all(|point| trained_on(point) == 0) {
-        let found = format!("{} of {} runs can be held out", points.concat().len(), set.inputs.rows());
+        let found = format!("{} of {} runs can be held out", points.concat().len(), set.n_runs());
         return Err(Error::invalid(
             "calibrate.truth",
             found,
@@ -624,8 +626,10 @@ pub(super) fn forecast(study: &Study, set: Option<&TrainingSet>) -> Result<Forec
     let layout = Layout::of(study)?;
     let spec = &study.calibrate;
     let own_runs = stages::planned_runs(study)?;
+    // One run has all values of a series.
+    let n_conditions = study.n_run_inputs() - study.unknowns.len();
     let mut points: Vec<&[f64]> =
-        layout.iter().flat_map(|l| l.points().0.into_iter().map(|row| l.known.row(row))).collect();
+        layout.iter().flat_map(|l| l.points().0.into_iter().map(|row| &l.known.row(row)[..n_conditions])).collect();
     points.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
     points.dedup();
     let n_points = points.len();
@@ -654,12 +658,12 @@ pub(super) fn forecast(study: &Study, set: Option<&TrainingSet>) -> Result<Forec
     if let Some(set) = set.filter(|_| held_out) {
         let folds = folds(study, set)?;
         (groups, runs) = (folds.len(), folds.concat().len());
-        if runs < set.inputs.rows() {
+        if runs < set.n_runs() {
             notes.push(format!(
                 "{} of {} on a bound of the prior or outside it, where no interval could hold the truth, {} only trained on",
-                set.inputs.rows() - runs,
-                counted(set.inputs.rows(), "run"),
-                if set.inputs.rows() - runs == 1 { "is" } else { "are" }
+                set.n_runs() - runs,
+                counted(set.n_runs(), "run"),
+                if set.n_runs() - runs == 1 { "is" } else { "are" }
             ));
         }
     }

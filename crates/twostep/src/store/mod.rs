@@ -1,8 +1,10 @@
 //! What is kept on disk of each setting: training set, T-draws, I-draws, reports, and a ledger of what made which file.
 
 mod journal;
+mod runs;
 
 pub use journal::{Heading, Journal};
+pub use runs::{Point, RUNS, Run, RunLedger, RunSource, RunState};
 
 use crate::draws::Draws;
 use crate::error::{Error, Result};
@@ -363,39 +365,60 @@ impl Folder {
     /// Writes the training set, failed runs among it.
     pub fn write_training(&self, set: &TrainingSet, failed: &[FailedRun]) -> Result<()> {
         self.prepare()?;
-        let n = set.inputs.rows() + failed.len();
-        let mut done = 0..set.inputs.rows();
-        // Row of the training set, or the failed run, for each run in order.
-        let rows: Vec<std::result::Result<usize, &FailedRun>> = (1..=n)
-            .map(|run| match failed.iter().find(|f| f.run == run) {
-                Some(failure) => Err(failure),
-                None => Ok(done.next().unwrap_or(0)),
-            })
-            .collect();
-        let mut table = Table::new().with_numbers("run", (1..=n).map(|i| i as f64).collect())?;
+        let mut done = 0..set.n_runs();
+        // Number of the run and row of the training set, or the failed run, for each line.
+        let mut rows: Vec<(usize, std::result::Result<usize, &FailedRun>)> = Vec::new();
+        for run in 1..=set.n_runs() + failed.len() {
+            match failed.iter().find(|f| f.run == run) {
+                Some(failure) => rows.push((run, Err(failure))),
+                None => rows.extend(set.rows_of(done.next().unwrap_or(0)).map(|row| (run, Ok(row)))),
+            }
+        }
+        // Where there is no value, a cell is empty.
+        let text = |value: f64| if value.is_nan() { String::new() } else { format!("{value}") };
+        let mut table = Table::new().with_numbers("run", rows.iter().map(|(run, _)| *run as f64).collect())?;
         for (d, name) in set.input_names.iter().enumerate() {
-            let values = rows.iter().map(|row| match row {
-                Ok(i) => set.inputs[(*i, d)],
-                Err(failure) => failure.inputs[d],
+            let values = rows.iter().map(|(_, row)| match row {
+                Ok(i) => text(set.inputs[(*i, d)]),
+                Err(failure) => failure.inputs.get(d).map_or(String::new(), |x| text(*x)),
             });
-            table = table.with_numbers(name, values.collect())?;
+            table = table.with_texts(name, values.collect())?;
         }
         for (name, y) in &set.outputs {
-            let texts = rows.iter().map(|row| row.as_ref().map_or(String::new(), |i| format!("{}", y[*i])));
+            let texts = rows.iter().map(|(_, row)| row.as_ref().map_or(String::new(), |i| text(y[*i])));
             table = table.with_texts(name, texts.collect())?;
         }
         let reasons =
-            rows.iter().map(|row| row.as_ref().err().map_or("ok".to_string(), |f| format!("failed: {}", f.reason)));
+            rows.iter().map(|(_, row)| row.as_ref().err().map_or("ok".into(), |f| format!("failed: {}", f.reason)));
         table.with_texts("state", reasons.collect())?.write(&self.file("training.csv"))
     }
 
-    /// Reads the training set back, without failed runs and simulation noise, and the rows of the design (from zero) that its
-    /// runs are of.
-    pub fn read_training(&self, inputs: &[String], outputs: &[String]) -> Result<(TrainingSet, Vec<usize>)> {
+    /// Reads the training set back, without failed runs and simulation noise, and the points of the design (from zero) that its
+    /// runs are of. Inputs after the first `n_run_inputs` may be missing in a row.
+    pub fn read_training(
+        &self,
+        inputs: &[String],
+        n_run_inputs: usize,
+        outputs: &[String],
+    ) -> Result<(TrainingSet, Vec<usize>)> {
         let table = Table::read(&self.file("training.csv"))?;
         let states = table.texts("state")?;
         let ok: Vec<usize> = (0..states.len()).filter(|&i| states[i] == "ok").collect();
-        let all = table.matrix(inputs)?;
+        let (run_inputs, numbers) = (table.matrix(&inputs[..n_run_inputs])?, table.numbers("run")?);
+        let or_nan = |values: Vec<Option<f64>>| values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect();
+        let others = inputs[n_run_inputs..].iter().map(|name| Ok(or_nan(table.optional_numbers(name)?)));
+        let others: Vec<Vec<f64>> = others.collect::<Result<_>>()?;
+        let all = Matrix::from_fn(table.n_rows(), inputs.len(), |row, d| {
+            if d < n_run_inputs { run_inputs[(row, d)] } else { others[d - n_run_inputs][row] }
+        });
+        // Lines of one run stand together.
+        let (mut points, mut runs): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        for point in ok.iter().map(|&i| (numbers[i] as usize).saturating_sub(1)) {
+            if points.last() != Some(&point) {
+                points.push(point);
+            }
+            runs.push(points.len() - 1);
+        }
         let outputs = outputs
             .iter()
             .map(|name| {
@@ -404,7 +427,7 @@ impl Folder {
             })
             .collect::<Result<_>>()?;
         let inputs_ok = all.select_rows(&ok);
-        Ok((TrainingSet { input_names: inputs.to_vec(), inputs: inputs_ok, outputs, sigma_s: None }, ok))
+        Ok((TrainingSet { input_names: inputs.to_vec(), inputs: inputs_ok, outputs, sigma_s: None, runs }, points))
     }
 
     /// Writes T-draws and what is known of them.
@@ -651,10 +674,10 @@ mod tests {
         let folder = folder("training");
         let outputs = vec![("y".to_owned(), vec![3.0, 5.0])];
         let inputs = Matrix::from_rows(2, 1, vec![0.1, 0.3]);
-        let set = TrainingSet { input_names: vec!["a".into()], inputs, outputs, sigma_s: None };
+        let set = TrainingSet { input_names: vec!["a".into()], inputs, outputs, sigma_s: None, runs: vec![0, 1] };
         let failed = FailedRun { run: 2, inputs: vec![0.2], reason: "no".into() };
         folder.write_training(&set, &[failed]).unwrap();
-        assert_eq!(folder.read_training(&["a".into()], &["y".into()]).unwrap(), (set, vec![0, 2]));
+        assert_eq!(folder.read_training(&["a".into()], 1, &["y".into()]).unwrap(), (set, vec![0, 2]));
         std::fs::remove_dir_all(folder.path()).unwrap();
     }
 
@@ -667,6 +690,7 @@ mod tests {
             output: "y".into(),
             method: "exact".into(),
             n_rows: 1,
+            n_runs: 1,
             parameters: Vec::new(),
             predictive_coverage_90: coverage,
             leave_one_out: leave_one_out(q2),

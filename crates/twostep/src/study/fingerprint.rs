@@ -100,6 +100,10 @@ impl Study {
                 part("[constants]".into(), &self.constants);
                 let names: Vec<&String> = self.outputs.iter().map(|output| &output.name).collect();
                 part("names of the outputs".into(), &names);
+                if self.has_coordinate() {
+                    let series: Vec<_> = self.outputs.iter().map(|output| &output.over).collect();
+                    part("series".into(), &series);
+                }
                 // Noise is added on the scale that the surrogate models.
                 if self.simulator.sigma_s > 0.0 {
                     let scales: Vec<bool> = self.outputs.iter().map(|output| output.log).collect();

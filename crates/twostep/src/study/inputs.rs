@@ -24,7 +24,9 @@ pub(super) const RELATIVE: &str = "relative paths start at the folder of the stu
 /// Names of the inputs that vary, whether or not the rest of their section is right.
 pub(super) struct Names {
     pub(super) unknowns: Vec<String>,
+    /// The coordinate of series, where there is one, is last.
     pub(super) conditions: Vec<String>,
+    pub(super) has_coordinate: bool,
 }
 
 impl Names {
@@ -94,7 +96,7 @@ pub(super) fn names(root: &Section<'_>, model: Option<&dyn Simulator>) -> Names 
     let section = |key| root.get(key).and_then(|field| field.open_section());
     let sections: Vec<Section<'_>> = ["unknowns", "conditions", "constants"].into_iter().filter_map(section).collect();
     let mut seen: Vec<Field<'_>> = Vec::new();
-    for field in sections.iter().flat_map(Section::fields) {
+    for field in sections.iter().flat_map(Section::fields).chain(over(root)) {
         let refuse = |message: String, label: &str, help: String| {
             root.problems.error(Some(field.key_span.clone()), message, label, help);
         };
@@ -113,10 +115,13 @@ pub(super) fn names(root: &Section<'_>, model: Option<&dyn Simulator>) -> Names 
         }
         seen.push(field);
     }
+    let coordinate = over(root).map(|field| field.key.to_owned());
     if let Some(model) = model {
         let needed = model.inputs().iter().filter(|input| !model.defaults().iter().any(|(name, _)| name == *input));
-        let missing: Vec<&str> =
-            needed.copied().filter(|input| !seen.iter().any(|field| field.key == *input)).collect();
+        let missing = needed
+            .copied()
+            .filter(|input| !seen.iter().any(|f| f.key == *input) && coordinate.as_deref() != Some(input));
+        let missing: Vec<&str> = missing.collect();
         if !missing.is_empty() {
             let message = format!("the simulator needs a value of {}", missing.join(", "));
             let help =
@@ -131,7 +136,9 @@ pub(super) fn names(root: &Section<'_>, model: Option<&dyn Simulator>) -> Names 
         }
     }
     let keys = |key| section(key).map_or(Vec::new(), |section| section.keys());
-    let names = Names { unknowns: keys("unknowns"), conditions: keys("conditions") };
+    let has_coordinate = coordinate.is_some();
+    let conditions = keys("conditions").into_iter().chain(coordinate).collect();
+    let names = Names { unknowns: keys("unknowns"), conditions, has_coordinate };
     if names.unknowns.is_empty() {
         root.refuse(
             "there is nothing to infer".to_owned(),
@@ -142,10 +149,8 @@ pub(super) fn names(root: &Section<'_>, model: Option<&dyn Simulator>) -> Names 
     names
 }
 
-/// Ends of the range and whether the scale is logarithmic.
-fn range_and_scale(section: &Section<'_>) -> Option<((f64, f64), bool)> {
-    let log = section.read("scale", false, |field| field.choice(&[("linear", false), ("log", true)]));
-    let field = section.require("range", "write range = [lower, upper]")?;
+/// Two numbers, the lower one first.
+fn ends(field: &Field<'_>) -> Option<(f64, f64)> {
     let ends = field.list("two numbers, [lower, upper]")?;
     let ends: Vec<f64> = ends.iter().map(Field::number).collect::<Option<_>>()?;
     let &[lower, upper] = ends.as_slice() else {
@@ -154,7 +159,7 @@ fn range_and_scale(section: &Section<'_>) -> Option<((f64, f64), bool)> {
         return None;
     };
     if lower >= upper {
-        let help = format!("write range = [{}, {}]", upper, if lower > upper { lower } else { lower + 1.0 });
+        let help = format!("write {} = [{}, {}]", field.key, upper, if lower > upper { lower } else { lower + 1.0 });
         field.refuse(format!("{lower} is not less than {upper}"), "expected [lower, upper]", help);
         return None;
     }
@@ -162,6 +167,39 @@ fn range_and_scale(section: &Section<'_>) -> Option<((f64, f64), bool)> {
         field.refuse("the range is wider than the largest number", "expected [lower, upper]", None);
         return None;
     }
+    Some((lower, upper))
+}
+
+/// The first `over` of an output: coordinate and its range, as they stand in the file.
+fn over<'d>(root: &Section<'d>) -> Option<Field<'d>> {
+    let outputs = root.get("outputs")?.open_section()?;
+    outputs.fields().find_map(|output| output.open_section()?.get("over")?.open_section()?.fields().next())
+}
+
+/// The coordinate of series. A study has one, and every `over` says the same of it.
+pub(super) fn coordinate(root: &Section<'_>) -> Option<Condition> {
+    let first = over(root)?;
+    let range = ends(&first)?;
+    let outputs = root.get("outputs")?.open_section()?;
+    for output in outputs.fields() {
+        let Some(own) = output.open_section().and_then(|section| section.get("over")) else { continue };
+        let fields: Vec<Field<'_>> = own.open_section()?.fields().collect();
+        let same = |field: &Field<'_>| field.key == first.key && ends(field) == Some(range);
+        if fields.len() != 1 || !fields.iter().all(same) {
+            let found = "series of one study have one coordinate with one range";
+            let help = format!("write over = {{ {} = [{}, {}] }} for each of them", first.key, range.0, range.1);
+            own.refuse(found, "expected the coordinate of the others", help);
+            return None;
+        }
+    }
+    Some(Condition { name: first.key.to_owned(), range, log: false, unit: None, coordinate: true })
+}
+
+/// Ends of the range and whether the scale is logarithmic.
+fn range_and_scale(section: &Section<'_>) -> Option<((f64, f64), bool)> {
+    let log = section.read("scale", false, |field| field.choice(&[("linear", false), ("log", true)]));
+    let field = section.require("range", "write range = [lower, upper]")?;
+    let (lower, upper) = ends(&field)?;
     if log && lower <= 0.0 {
         let help = "start the range above 0, or use scale = \"linear\"";
         field.refuse(
@@ -228,7 +266,7 @@ pub(super) fn conditions(root: &Section<'_>) -> Vec<Condition> {
         let section = field.section(&["range", "scale", "unit"])?;
         let unit = unit(&section);
         let (range, log) = range_and_scale(&section)?;
-        Some(Condition { name: field.key.to_owned(), range, log, unit })
+        Some(Condition { name: field.key.to_owned(), range, log, unit, coordinate: false })
     };
     section.iter().flat_map(Section::fields).filter_map(condition).collect()
 }
@@ -263,7 +301,8 @@ pub(super) fn design(
         if let Some(file) = field.text() {
             let path = folder.join(file);
             let ranges = unknowns.iter().map(|unknown| (&unknown.name, unknown.range));
-            let ranges: Vec<_> = ranges.chain(conditions.iter().map(|c| (&c.name, c.range))).collect();
+            let varied = conditions.iter().filter(|condition| !condition.coordinate);
+            let ranges: Vec<_> = ranges.chain(varied.map(|c| (&c.name, c.range))).collect();
             match read_points(&path, &ranges) {
                 Ok(runs) => spec.runs = runs,
                 Err(error) => {
@@ -277,7 +316,7 @@ pub(super) fn design(
         && let Some(runs) = field.count()
     {
         spec.runs = runs;
-        let dim = names.unknowns.len() + names.conditions.len();
+        let dim = names.unknowns.len() + conditions.iter().filter(|condition| !condition.coordinate).count();
         // Only a grid cares how many there are; one point shows whether a sequence has enough inputs.
         let tried = if spec.method == Method::Grid { runs } else { 1 };
         if dim > 0

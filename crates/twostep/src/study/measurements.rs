@@ -1,6 +1,6 @@
 //! A CSV file of measurements to the values, conditions and standard deviations of each output.
 
-use super::{MeasurementSource, Output, Study};
+use super::{Condition, MeasurementSource, Output, Study};
 use crate::error::{Error, Result};
 use crate::infer::Measured;
 use crate::likelihood::{Observed, Sd};
@@ -84,14 +84,20 @@ fn sd_column(output: &Output) -> String {
     format!("sd[{}]", output.name)
 }
 
-/// One row per line, one column per condition.
+/// One row per line, one column per condition. A coordinate is NaN where its cell is empty: outputs that are no series have
+/// none.
 fn conditions(study: &Study, table: &Table) -> Result<Matrix> {
-    let names: Vec<&str> = study.conditions.iter().map(|condition| condition.name.as_str()).collect();
-    let known = table.matrix(&names)?;
+    let column = |condition: &Condition| match condition.coordinate && study.outputs.iter().any(|o| o.over.is_none()) {
+        true => Ok(table.optional_numbers(&condition.name)?.into_iter().map(|t| t.unwrap_or(f64::NAN)).collect()),
+        false => table.numbers(&condition.name),
+    };
+    let columns: Vec<Vec<f64>> = study.conditions.iter().map(column).collect::<Result<_>>()?;
+    let known = Matrix::from_fn(table.n_rows(), columns.len(), |row, d| columns[d][row]);
     for (column, condition) in study.conditions.iter().enumerate() {
         let (lower, upper) = condition.range;
         let slack = ROUNDING * (upper - lower);
-        let outside = |row: &usize| !(lower - slack..=upper + slack).contains(&known[(*row, column)]);
+        let inside = |x: f64| (lower - slack..=upper + slack).contains(&x) || (condition.coordinate && x.is_nan());
+        let outside = |row: &usize| !inside(known[(*row, column)]);
         if let Some(row) = (0..known.rows()).find(outside) {
             let found = format!("{} lies outside the range [{lower}, {upper}]", known[(row, column)]);
             let repair = "remove the row, or widen the condition's range and train the surrogate there";
@@ -118,11 +124,11 @@ fn wide(study: &Study, table: &Table, known: &Matrix) -> Result<Vec<Measured>> {
     }
     let measured = |output: &Output| {
         if !table.has(&output.name) {
-            return assemble(output, table, known, &output.name, &[]);
+            return assemble(study, output, table, known, &output.name, &[]);
         }
         let values = table.optional_numbers(&output.name)?;
         let cells: Vec<(usize, f64)> = values.iter().enumerate().filter_map(|(row, y)| Some((row, (*y)?))).collect();
-        assemble(output, table, known, &output.name, &cells)
+        assemble(study, output, table, known, &output.name, &cells)
     };
     study.outputs.iter().map(measured).collect()
 }
@@ -138,13 +144,20 @@ fn long(study: &Study, table: &Table, known: &Matrix) -> Result<Vec<Measured>> {
     let measured = |output: &Output| {
         let rows = (0..names.len()).filter(|row| names[*row] == output.name);
         let cells: Vec<(usize, f64)> = rows.map(|row| (row, values[row])).collect();
-        assemble(output, table, known, "value", &cells)
+        assemble(study, output, table, known, "value", &cells)
     };
     study.outputs.iter().map(measured).collect()
 }
 
 /// Measurements of one output from its rows and values, which stand in `column`.
-fn assemble(output: &Output, table: &Table, known: &Matrix, column: &str, cells: &[(usize, f64)]) -> Result<Measured> {
+fn assemble(
+    study: &Study,
+    output: &Output,
+    table: &Table,
+    known: &Matrix,
+    column: &str,
+    cells: &[(usize, f64)],
+) -> Result<Measured> {
     let family = output.noise.family.likelihood();
     let mut on_scale = Vec::with_capacity(cells.len());
     for (row, y) in cells {
@@ -189,5 +202,12 @@ fn assemble(output: &Output, table: &Table, known: &Matrix, column: &str, cells:
         }
     }
     let y = cells.iter().map(|(_, y)| *y).collect();
-    Ok(Measured { output: output.name.clone(), y, known: known.select_rows(&rows), sd })
+    let n_known = study.n_inputs(output) - study.unknowns.len();
+    if let Some(row) = rows.iter().find(|&&row| (0..n_known).any(|d| known[(row, d)].is_nan())) {
+        let found = format!("`{}` was measured here, at no coordinate", output.name);
+        let place = table.place(*row, &study.conditions[n_known - 1].name);
+        return Err(Error::invalid(place, found, "write the coordinate of the measurement"));
+    }
+    let known = Matrix::from_fn(rows.len(), n_known, |i, d| known[(rows[i], d)]);
+    Ok(Measured { output: output.name.clone(), y, known, sd })
 }

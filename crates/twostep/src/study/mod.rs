@@ -25,7 +25,7 @@ use crate::expression::Expression;
 use crate::infer::{Derived, InferSpec, sigma_names};
 use crate::likelihood::{Generator, NoiseSpec};
 use crate::prior::{Marginal, Prior};
-use crate::simulate::{DesignSpec, SimulatorSpec};
+use crate::simulate::{DesignSpec, Over, SimulatorSpec, Wanted};
 use crate::surrogate::{InputScale, SurrogateSpec};
 use crate::train::TrainSpec;
 use document::{Node, Section};
@@ -42,7 +42,7 @@ pub struct Study {
     pub simulator: SimulatorSpec,
     /// Inputs to infer, at least one.
     pub unknowns: Vec<Unknown>,
-    /// Inputs that are known at each measurement and varied by the design.
+    /// Inputs that are known at each measurement: those that the design varies, then the coordinate of series.
     pub conditions: Vec<Condition>,
     /// Inputs that never vary.
     pub constants: Vec<(String, f64)>,
@@ -96,6 +96,8 @@ pub struct Condition {
     pub log: bool,
     /// For tables and axes.
     pub unit: Option<String>,
+    /// Whether it is the coordinate of series, which one run has all values of.
+    pub coordinate: bool,
 }
 
 /// Something the simulator returns and measurements are of.
@@ -107,6 +109,8 @@ pub struct Output {
     pub log: bool,
     /// For tables and axes.
     pub unit: Option<String>,
+    /// The coordinate, where one run returns a series.
+    pub over: Option<Over>,
     /// Its surrogate.
     pub surrogate: SurrogateSpec,
     /// Noise of its measurements.
@@ -154,6 +158,26 @@ impl Study {
         let scale = |(lower, upper): (f64, f64), log: bool| InputScale { lower, upper, log };
         let conditions = self.conditions.iter().map(|condition| scale(condition.range, condition.log));
         self.unknowns.iter().map(|unknown| scale(unknown.range, unknown.log)).chain(conditions).collect()
+    }
+
+    /// Whether outputs are series.
+    pub fn has_coordinate(&self) -> bool {
+        self.conditions.last().is_some_and(|condition| condition.coordinate)
+    }
+
+    /// Number of inputs of a run, which come first: all but the coordinate of series.
+    pub fn n_run_inputs(&self) -> usize {
+        self.unknowns.len() + self.conditions.len() - usize::from(self.has_coordinate())
+    }
+
+    /// Number of inputs of an output's surrogate, which come first: all, but for an output that is no series the coordinate.
+    pub fn n_inputs(&self, output: &Output) -> usize {
+        if output.over.is_some() { self.unknowns.len() + self.conditions.len() } else { self.n_run_inputs() }
+    }
+
+    /// The outputs as a run is asked for them.
+    pub fn wanted(&self) -> Vec<Wanted> {
+        self.outputs.iter().map(|output| Wanted { name: output.name.clone(), over: output.over.clone() }).collect()
     }
 
     /// The joint prior of the unknowns.
@@ -288,7 +312,7 @@ fn resolve(document: &Node, file: &str, source: &Arc<str>, folder: &Path, proble
     let root = respelled.as_ref().map_or_else(|| root.clone(), |document| root.over(document));
     let names = inputs::names(&root, model.as_deref());
     let unknowns = inputs::unknowns(&root);
-    let conditions = inputs::conditions(&root);
+    let conditions: Vec<Condition> = inputs::conditions(&root).into_iter().chain(inputs::coordinate(&root)).collect();
     let constants = inputs::constants(&root);
     let design = inputs::design(&root, folder, &unknowns, &conditions, &names);
     let outputs = outputs::outputs(&root, model.as_deref(), &names, &design);

@@ -4,10 +4,11 @@ use super::Output;
 use super::document::{Field, Section};
 use super::inputs::Names;
 use super::problem::found_and_repair;
+use super::steps::points;
 use crate::error::Error;
 use crate::likelihood::{Family, NoiseSpec, Sd};
 use crate::prior::Marginal;
-use crate::simulate::{DesignSpec, Simulator, spelling_repair};
+use crate::simulate::{DesignSpec, Over, Simulator, spelling_repair};
 use crate::surrogate::{Formula, Normalisation, SigmaA, SurrogateKind, SurrogateSpec};
 use crate::table::counted;
 
@@ -30,7 +31,7 @@ pub(super) fn outputs(
     let fields: Vec<Field<'_>> = section.iter().flat_map(Section::fields).collect();
     if fields.is_empty() {
         let name = known.and_then(|outputs| outputs.first()).unwrap_or(&"y");
-        let parts = Parts { own: None, root, measurements, names, design };
+        let parts = Parts { own: None, root, measurements, names, design, needs_at: false };
         return Some(vec![parts.output(name)?]);
     }
     let general = [("surrogate", root.get("surrogate")), ("noise", measurements.as_ref().and_then(|m| m.get("noise")))];
@@ -51,8 +52,10 @@ pub(super) fn outputs(
         } else if names.inputs().iter().any(|input| input == name) {
             refuse(format!("`{name}` is an input and an output"), "used twice", "rename one of them".to_owned());
         }
-        let own = field.section(&["scale", "unit", "surrogate", "noise"]);
-        let parts = Parts { own, root, measurements: measurements.clone(), names, design };
+        let own = field.section(&["scale", "unit", "over", "at", "series", "surrogate", "noise"]);
+        // A built-in simulator has a value at any coordinate.
+        let needs_at = model.is_some();
+        let parts = Parts { own, root, measurements: measurements.clone(), names, design, needs_at };
         outputs.push(parts.output(name));
     }
     outputs.into_iter().collect()
@@ -65,9 +68,20 @@ struct Parts<'s, 'd> {
     measurements: Option<Section<'d>>,
     names: &'s Names,
     design: &'s DesignSpec,
+    /// Whether a series has no coordinates of its own.
+    needs_at: bool,
 }
 
 impl<'d> Parts<'_, 'd> {
+    /// Names of the surrogate's inputs: all, but for an output that is no series the coordinate, which is the last condition.
+    fn inputs(&self) -> Vec<String> {
+        let mut inputs = self.names.inputs();
+        if self.own("over").is_none() {
+            inputs.truncate(inputs.len() - usize::from(self.names.has_coordinate));
+        }
+        inputs
+    }
+
     fn own(&self, key: &str) -> Option<Field<'d>> {
         self.own.as_ref().and_then(|section| section.get(key))
     }
@@ -88,7 +102,48 @@ impl<'d> Parts<'_, 'd> {
                 None => self.root.require("measurements", help),
             })
             .and_then(|field| noise(&field, log));
-        Some(Output { name: name.to_owned(), log, unit, surrogate: surrogate?, noise: noise? })
+        let over = self.over(name);
+        Some(Output { name: name.to_owned(), log, unit, over, surrogate: surrogate?, noise: noise? })
+    }
+
+    /// The coordinate of a series, whose name and range were checked with the inputs.
+    fn over(&self, name: &str) -> Option<Over> {
+        let Some(field) = self.own("over") else {
+            for key in ["at", "series"] {
+                if let Some(field) = self.own(key) {
+                    let help = "add over = { NAME = [lower, upper] }, the coordinate of the series, or remove it";
+                    field.refuse(format!("`{name}` is no series"), "only with over", help.to_owned());
+                }
+            }
+            return None;
+        };
+        let section = field.open_section()?;
+        let Some(coordinate) = section.fields().next() else {
+            let help = "write over = { t = [1, 14] }: the coordinate's name and range";
+            field.refuse("no coordinate is named", "expected one name", help.to_owned());
+            return None;
+        };
+        let at = self.own("at").and_then(|field| {
+            let values = points(&field)?;
+            let range: Vec<f64> = coordinate.list("two numbers")?.iter().filter_map(Field::number).collect();
+            if let Some(value) = values.iter().find(|value| !(range[0]..=range[range.len() - 1]).contains(*value)) {
+                field.refuse(format!("{value} lies outside the range of {}", coordinate.key), "outside", None);
+            }
+            Some(values)
+        });
+        if self.needs_at && self.own("at").is_none() {
+            let help = format!("write at = \"linspace(1, 14, 14)\", or a list of values of {}", coordinate.key);
+            field.refuse("this simulator must be told the coordinates", "needs `at` beside it", help);
+        }
+        match self.own("series") {
+            Some(field) => drop(field.choice(&[("coordinate", ())])),
+            None => field.warn(
+                "the values of one run share its error, which is taken as independent from value to value",
+                "posteriors may be too narrow",
+                "check with `twostep calibrate`; series = \"coordinate\" says that you know".to_owned(),
+            ),
+        }
+        Some(Over { name: coordinate.key.to_owned(), at })
     }
 
     fn surrogate(&self, field: &Field<'_>) -> Option<SurrogateSpec> {
@@ -126,12 +181,16 @@ impl<'d> Parts<'_, 'd> {
             section.read("normalisation", Normalisation::Orthonormal, |field| field.choice(&normalisations));
         let coefficients = section.read("coefficients", parsed("normal(0, 5)"), |field| field.prior().map(Some));
         let field = section.require("degree", "write degree = 3, the total degree of the polynomial")?;
-        let dim = self.names.unknowns.len() + self.names.conditions.len();
+        let dim = self.inputs().len();
         let inputs = counted(dim, "input");
         let most = format!("in {inputs} a higher degree has more than {MAX_TERMS} terms");
         let degree = field.whole(0, highest_degree(dim, MAX_TERMS), Some(most))?;
-        let (terms, runs) = (n_terms(dim, degree), self.design.runs);
-        let found = format!("degree {degree} in {inputs} has {terms} terms, for {runs} runs");
+        // Every value of a series is a training row.
+        let per_run =
+            self.own("at").filter(|_| self.own("over").is_some()).and_then(|at| points(&at)).map_or(1, |at| at.len());
+        let (terms, runs) = (n_terms(dim, degree), self.design.runs.saturating_mul(per_run));
+        let rows = if per_run == 1 { "runs" } else { "values of all runs" };
+        let found = format!("degree {degree} in {inputs} has {terms} terms, for {runs} {rows}");
         let fitting = highest_degree(dim, runs as f64);
         if terms > MAX_TERMS_PER_RUN * runs as f64 {
             let help = format!("lower the degree, to {fitting} for no more terms than runs, or raise design.runs");
@@ -161,7 +220,7 @@ impl<'d> Parts<'_, 'd> {
             section.require("formula", "write formula = \"a + b * omega\", in the inputs' and parameters' names")?;
         let formula = field.text()?.to_owned();
         let parameters = parameters?;
-        match Formula::new(&formula, &self.names.inputs(), parameters.clone()) {
+        match Formula::new(&formula, &self.inputs(), parameters.clone()) {
             Ok(_) => Some(SurrogateKind::Formula { formula, parameters }),
             Err(error) => {
                 let of_parameter =

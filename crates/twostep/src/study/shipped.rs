@@ -15,6 +15,7 @@ pub fn shipped() -> &'static [Shipped] {
     &[
         ("starter", &[file!("", "starter.toml")]),
         ("sir", &[file!("", "sir.toml")]),
+        ("sir_series", &[file!("", "sir_series.toml")]),
         ("null", &[file!("", "null.toml"), file!("", "null_design.csv")]),
         ("paper/linear", &[file!("paper/", "linear.toml"), file!("paper/", "linear_design.csv")]),
         ("paper/slope", &[file!("paper/", "slope.toml"), file!("paper/", "slope_design.csv")]),

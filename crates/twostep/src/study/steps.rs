@@ -267,7 +267,7 @@ fn at(field: &Field<'_>, names: &Names, conditions: &[Condition]) -> Option<Vec<
 }
 
 /// A list of numbers, or `linspace(first, last, number)`.
-fn points(field: &Field<'_>) -> Option<Vec<f64>> {
+pub(super) fn points(field: &Field<'_>) -> Option<Vec<f64>> {
     if !field.is_text() {
         let values: Vec<f64> = field.list("numbers")?.iter().map(Field::number).collect::<Option<_>>()?;
         if values.is_empty() {

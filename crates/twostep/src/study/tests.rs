@@ -155,6 +155,7 @@ fn every_shipped_study_loads() {
     let expected = [
         ("starter", 1),
         ("sir", 1),
+        ("sir_series", 1),
         ("null", 1),
         ("paper/linear", 3),
         ("paper/slope", 2),
@@ -174,7 +175,11 @@ fn every_shipped_study_loads() {
         }
         // What the paper asks for and we would not: priors that reach beyond the range.
         let notes = warnings(&settings).map_or(0, |notes| notes.problems.len());
-        assert_eq!(notes, usize::from(matches!(*name, "sir" | "null" | "paper/sir" | "paper/linear")), "{name}");
+        assert_eq!(
+            notes,
+            usize::from(matches!(*name, "sir" | "sir_series" | "null" | "paper/sir" | "paper/linear")),
+            "{name}"
+        );
     }
     let linear = load(&studies().join("paper/linear.toml")).unwrap();
     assert_eq!(linear[1].label, [("surrogate.sigma_a".to_owned(), "0.5".to_owned())]);

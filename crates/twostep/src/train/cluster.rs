@@ -88,7 +88,8 @@ fn features(posterior: &TPosterior, scales: &[InputScale], sigma_a: bool) -> Mat
     for (o, output) in posterior.outputs.iter().enumerate() {
         let (coefficients, error) = output_draws(&posterior.outputs, posterior.draws.values(), o);
         let mut eta = Matrix::default();
-        output.surrogate.predict(&x, &coefficients, &mut eta, &mut Scratch::default());
+        let own = Matrix::from_fn(x.rows(), output.n_inputs, |i, d| x[(i, d)]);
+        output.surrogate.predict(&own, &coefficients, &mut eta, &mut Scratch::default());
         let mean = eta.data().iter().sum::<f64>() / eta.data().len() as f64;
         let spread = (eta.data().iter().map(|e| (e - mean).powi(2)).sum::<f64>() / eta.data().len() as f64).sqrt();
         let unit = if spread > 0.0 { spread * (eta.rows() as f64).sqrt() } else { 1.0 };

@@ -20,6 +20,8 @@ pub(super) struct LinearModel {
     pub(super) features: Matrix,
     pub(super) z: Vec<f64>,
     pub(super) sigma_s: Vec<f64>,
+    /// Rows of each run.
+    pub(super) runs: Vec<Vec<usize>>,
     pub(super) prior: Vec<(f64, f64)>,
     pub(super) sigma_a: SigmaA,
 }
@@ -69,6 +71,45 @@ impl LinearModel {
         let log_marginal =
             -0.5 * (variance.iter().map(|v| v.ln() + log_two_pi).sum::<f64>() + log_det + misfit + shrink);
         Some(Conditional { mean, factor, log_marginal })
+    }
+
+    /// Mean and sd of each of these rows by the coefficients that the other rows give, and `log p(rows | others)` up to a
+    /// constant.
+    ///
+    /// With residuals r and leverages H in units of the rows' sds, the rows lie `(I - H)^-1 r` from their prediction, whose
+    /// covariance is `(I - H)^-1`.
+    fn without(&self, rows: &[usize], conditional: &Conditional, sigma_a: f64) -> (Vec<(f64, f64)>, f64) {
+        let sd: Vec<f64> = rows.iter().map(|&i| self.sigma_s[i].hypot(sigma_a)).collect();
+        let half = |(&i, sd): (&usize, &f64)| {
+            let mut half: Vec<f64> = self.features.row(i).iter().map(|f| f / sd).collect();
+            solve_lower(&conditional.factor, &mut half);
+            half
+        };
+        let halves: Vec<Vec<f64>> = rows.iter().zip(&sd).map(half).collect();
+        // Bounded away from zero because the prior is proper.
+        let free = Mat::from_fn(rows.len(), rows.len(), |a, b| {
+            let leverage = dot(&halves[a], &halves[b]);
+            if a == b { (1.0 - leverage).max(f64::EPSILON) } else { -leverage }
+        });
+        let Ok(llt) = free.llt(Side::Lower) else {
+            return (vec![(f64::NAN, f64::NAN); rows.len()], f64::NEG_INFINITY);
+        };
+        let factor = llt.L().to_owned();
+        let residual = |(&i, sd): (&usize, &f64)| (self.z[i] - dot(self.features.row(i), &conditional.mean)) / sd;
+        let mut error: Vec<f64> = rows.iter().zip(&sd).map(residual).collect();
+        solve_lower(&factor, &mut error);
+        let distance = dot(&error, &error);
+        solve_lower_transposed(&factor, &mut error);
+        let variance = |a: usize| {
+            let mut unit = vec![0.0; rows.len()];
+            unit[a] = 1.0;
+            solve_lower(&factor, &mut unit);
+            dot(&unit, &unit)
+        };
+        let predicted = (0..rows.len()).map(|a| (self.z[rows[a]] - error[a] * sd[a], sd[a] * variance(a).sqrt()));
+        let log_det: f64 = (0..rows.len()).map(|a| factor[(a, a)].ln()).sum();
+        let log_sd: f64 = sd.iter().map(|sd| sd.ln()).sum();
+        (predicted.collect(), log_det - log_sd - 0.5 * distance)
     }
 }
 
@@ -273,29 +314,21 @@ impl Exact {
     /// Exact leave-one-run-out predictions of every row.
     pub(super) fn leave_one_out(&self) -> LeaveOneOut {
         let n = self.model.z.len();
-        // For each node and row: LOO mean, LOO sd, and the weight the node has without that row.
+        // For each node and row: LOO mean, LOO sd, and the weight the node has without the run of that row.
         let per_node: Vec<Vec<(f64, f64, f64)>> = self
             .nodes
             .par_iter()
             .filter(|node| node.1 > 1e-12)
             .filter_map(|&(sigma_a, weight)| {
                 let conditional = self.model.condition(sigma_a)?;
-                Some(
-                    (0..n)
-                        .map(|i| {
-                            let variance = self.model.sigma_s[i].powi(2) + sigma_a * sigma_a;
-                            let row = self.model.features.row(i);
-                            let mut half = row.to_vec();
-                            solve_lower(&conditional.factor, &mut half);
-                            // 1 - leverage; bounded away from zero because the prior is proper.
-                            let free = (1.0 - dot(&half, &half) / variance).max(f64::EPSILON);
-                            let error = (self.model.z[i] - dot(row, &conditional.mean)) / free;
-                            let sd = (variance / free).sqrt();
-                            let log_density = -0.5 * (error / sd).powi(2) - sd.ln();
-                            (self.model.z[i] - error, sd, weight.ln() - log_density)
-                        })
-                        .collect(),
-                )
+                let mut rows = vec![(f64::NAN, f64::NAN, f64::NEG_INFINITY); n];
+                for run in &self.model.runs {
+                    let (predicted, log_density) = self.model.without(run, &conditional, sigma_a);
+                    for (&i, (mean, sd)) in run.iter().zip(predicted) {
+                        rows[i] = (mean, sd, weight.ln() - log_density);
+                    }
+                }
+                Some(rows)
             })
             .collect();
         let rows = (0..n)

@@ -26,28 +26,56 @@ pub const PROBABILITIES: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.95];
 /// R-hat up to which chains agree.
 const CHAINS_AGREE: f64 = 1.01;
 
-/// Simulator runs: D_T.
+/// Simulator runs: D_T. A run is one row or, where it gives a series, a row per coordinate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainingSet {
-    /// Names of the inputs: unknowns, then conditions.
+    /// Names of the inputs: unknowns, conditions, and the coordinate of series.
     pub input_names: Vec<String>,
-    /// N x D inputs in natural units.
+    /// N x D inputs in natural units. The coordinate is NaN in a row of outputs that have none.
     pub inputs: Matrix,
-    /// Values of each output, N each, in natural units.
+    /// Values of each output, N each, in natural units; NaN where an output has none.
     pub outputs: Vec<(String, Vec<f64>)>,
-    /// Known simulation noise of each run on the surrogate's scale, where there is any.
+    /// Known simulation noise of each row on the surrogate's scale, where there is any.
     pub sigma_s: Option<Vec<f64>>,
+    /// The run of each row, from zero; rows of a run stand together and runs in order.
+    pub runs: Vec<usize>,
 }
 
 impl TrainingSet {
-    /// The runs with these numbers.
+    /// Runs of one row each, without known simulation noise.
+    pub fn new(input_names: Vec<String>, inputs: Matrix, outputs: Vec<(String, Vec<f64>)>) -> Self {
+        let runs = (0..inputs.rows()).collect();
+        Self { input_names, inputs, outputs, sigma_s: None, runs }
+    }
+
+    /// Number of runs.
+    pub fn n_runs(&self) -> usize {
+        self.runs.last().map_or(0, |last| last + 1)
+    }
+
+    /// Rows of a run.
+    pub fn rows_of(&self, run: usize) -> std::ops::Range<usize> {
+        self.runs.partition_point(|r| *r < run)..self.runs.partition_point(|r| *r <= run)
+    }
+
+    /// The first `n_inputs` inputs of every row that has a value of the output.
+    pub fn inputs_of(&self, output: &str, n_inputs: usize) -> Matrix {
+        let y = self.outputs.iter().find(|(name, _)| name == output).map_or(&[][..], |(_, y)| y);
+        let rows: Vec<usize> = (0..y.len()).filter(|&row| !y[row].is_nan()).collect();
+        Matrix::from_fn(rows.len(), n_inputs, |i, d| self.inputs[(rows[i], d)])
+    }
+
+    /// The runs with these numbers, which become 0, 1, ...
     pub fn select(&self, runs: &[usize]) -> Self {
-        let values = |y: &[f64]| runs.iter().map(|&run| y[run]).collect::<Vec<_>>();
+        let rows: Vec<usize> = runs.iter().flat_map(|&run| self.rows_of(run)).collect();
+        let values = |y: &[f64]| rows.iter().map(|&row| y[row]).collect::<Vec<_>>();
+        let renumbered = runs.iter().enumerate().flat_map(|(new, &run)| self.rows_of(run).map(move |_| new));
         Self {
             input_names: self.input_names.clone(),
-            inputs: self.inputs.select_rows(runs),
+            inputs: self.inputs.select_rows(&rows),
             outputs: self.outputs.iter().map(|(name, y)| (name.clone(), values(y))).collect(),
             sigma_s: self.sigma_s.as_deref().map(values),
+            runs: renumbered.collect(),
         }
     }
 }
@@ -124,6 +152,8 @@ pub struct TReport {
     pub method: String,
     /// Number of training rows.
     pub n_rows: usize,
+    /// Number of runs that they are of.
+    pub n_runs: usize,
     /// Every coefficient, then sigma_a.
     pub parameters: Vec<ParameterSummary>,
     /// Share of runs inside the 90 % posterior predictive interval at their own inputs.
@@ -150,6 +180,8 @@ pub struct TrainedOutput {
     pub affine: (f64, f64),
     /// Whether eta is the logarithm of the output.
     pub log: bool,
+    /// How many of the inputs the surrogate has; see [`OutputTask::n_inputs`].
+    pub n_inputs: usize,
     /// Diagnostics.
     pub report: TReport,
 }
@@ -200,6 +232,8 @@ pub struct OutputTask<'a> {
     pub log: bool,
     /// Shift and factor instead of those that standardisation would take from the training set.
     pub affine: Option<(f64, f64)>,
+    /// How many of the inputs the surrogate has: all, or all but the coordinate of other outputs' series, which is last.
+    pub n_inputs: usize,
 }
 
 /// Training rows on the surrogate's scale, duplicates merged where that is exact.
@@ -207,12 +241,14 @@ struct Rows {
     x: Matrix,
     z: Vec<f64>,
     sigma_s: Vec<f64>,
+    /// Rows of each run that has any.
+    runs: Vec<Vec<usize>>,
 }
 
 impl Rows {
     /// Runs at the same inputs share one approximation error. With known simulation noise they reduce to their
     /// precision-weighted mean; without, equal repeats carry nothing new and unequal ones are kept (sigma_A absorbs the noise).
-    fn new(x: &Matrix, z: &[f64], sigma_s: &[f64]) -> Self {
+    fn new(x: &Matrix, z: &[f64], sigma_s: &[f64], runs: &[usize]) -> Self {
         let mut kept: Vec<(usize, f64, f64)> = Vec::new();
         for i in 0..z.len() {
             let twin = kept.iter_mut().find(|(row, value, noise)| {
@@ -229,10 +265,18 @@ impl Rows {
                 None => kept.push((i, z[i], sigma_s[i])),
             }
         }
+        let mut by_run: Vec<(usize, Vec<usize>)> = Vec::new();
+        for (row, (i, ..)) in kept.iter().enumerate() {
+            match by_run.last_mut().filter(|(run, _)| *run == runs[*i]) {
+                Some((_, rows)) => rows.push(row),
+                None => by_run.push((runs[*i], vec![row])),
+            }
+        }
         Self {
             x: x.select_rows(&kept.iter().map(|k| k.0).collect::<Vec<_>>()),
             z: kept.iter().map(|k| k.1).collect(),
             sigma_s: kept.iter().map(|k| k.2).collect(),
+            runs: by_run.into_iter().map(|(_, rows)| rows).collect(),
         }
     }
 }
@@ -255,7 +299,7 @@ pub fn train(
     let mut outputs = Vec::new();
     let mut blocks: Vec<Block> = Vec::new();
     for task in tasks {
-        let surrogate: Arc<dyn Surrogate> = Arc::from(task.spec.build(&set.input_names, scales)?);
+        let surrogate = task.build(set, scales)?;
         let affine = standardisation(set, task)?;
         outputs.push((task, surrogate, affine));
     }
@@ -266,11 +310,13 @@ pub fn train(
             return Err(Error::Interrupted);
         }
         monitor.progress("train", o, tasks.len());
-        let z = model_scale(set, task)?;
+        let (of_rows, z) = model_scale(set, task)?;
         let z: Vec<f64> = z.iter().map(|z| (z - affine.0) / affine.1).collect();
         let sigma_s: Vec<f64> =
-            set.sigma_s.as_ref().map_or(vec![0.0; z.len()], |s| s.iter().map(|s| s / affine.1).collect());
-        let rows = Rows::new(&set.inputs, &z, &sigma_s);
+            of_rows.iter().map(|&row| set.sigma_s.as_ref().map_or(0.0, |s| s[row] / affine.1)).collect();
+        let x = set.inputs_of(task.name, task.n_inputs);
+        let runs: Vec<usize> = of_rows.iter().map(|&row| set.runs[row]).collect();
+        let rows = Rows::new(&x, &z, &sigma_s, &runs);
         let fit = Fit { surrogate, rows: &rows, sigma_a: &task.spec.sigma_a, name: task.name };
         let stream = stream.named(task.name);
         blocks.push(match &imported {
@@ -295,6 +341,7 @@ pub fn train(
             surrogate,
             affine,
             log: task.log,
+            n_inputs: task.n_inputs,
             report: block.report,
         })
         .collect();
@@ -318,9 +365,10 @@ pub fn restore(
         .map(|(task, report)| {
             Ok(TrainedOutput {
                 name: task.name.to_string(),
-                surrogate: Arc::from(task.spec.build(&set.input_names, scales)?),
+                surrogate: task.build(set, scales)?,
                 affine: standardisation(set, task)?,
                 log: task.log,
+                n_inputs: task.n_inputs,
                 report,
             })
         })
@@ -330,32 +378,35 @@ pub fn restore(
     Ok(TPosterior { outputs, draws })
 }
 
-/// Output values on the scale the surrogate models.
-fn model_scale(set: &TrainingSet, task: &OutputTask<'_>) -> Result<Vec<f64>> {
-    let (_, y) = set
-        .outputs
-        .iter()
-        .find(|(name, _)| name == task.name)
-        .ok_or_else(|| Error::invalid("training set", format!("no output `{}`", task.name), "simulate again"))?;
-    y.iter()
-        .enumerate()
-        .map(|(i, &y)| {
-            let z = if task.log { y.ln() } else { y };
-            if z.is_finite() {
-                Ok(z)
-            } else {
-                Err(Error::invalid(
-                    format!("training run {}", i + 1),
-                    format!(
-                        "output `{}` is {y}, {}",
-                        task.name,
-                        if task.log { "which has no logarithm" } else { "not finite" }
-                    ),
-                    "leave the run out, or change the output's scale",
-                ))
-            }
-        })
-        .collect()
+impl OutputTask<'_> {
+    fn build(&self, set: &TrainingSet, scales: &[InputScale]) -> Result<Arc<dyn Surrogate>> {
+        Ok(Arc::from(self.spec.build(&set.input_names[..self.n_inputs], &scales[..self.n_inputs])?))
+    }
+}
+
+/// The rows that have a value of the output, and their values on the scale the surrogate models.
+fn model_scale(set: &TrainingSet, task: &OutputTask<'_>) -> Result<(Vec<usize>, Vec<f64>)> {
+    let missing = |found: String| Error::invalid("training set", found, "simulate again");
+    let found = set.outputs.iter().find(|(name, _)| name == task.name);
+    let (_, y) = found.ok_or_else(|| missing(format!("no output `{}`", task.name)))?;
+    let rows: Vec<usize> = (0..y.len()).filter(|&row| !y[row].is_nan()).collect();
+    if rows.is_empty() {
+        return Err(missing(format!("no run has a value of output `{}`", task.name)));
+    }
+    let on_scale = |&row: &usize| {
+        let z = if task.log { y[row].ln() } else { y[row] };
+        if z.is_finite() {
+            return Ok(z);
+        }
+        let why = if task.log { "which has no logarithm" } else { "not finite" };
+        Err(Error::invalid(
+            format!("training run {}", set.runs[row] + 1),
+            format!("output `{}` is {}, {why}", task.name, y[row]),
+            "leave the run out, or change the output's scale",
+        ))
+    };
+    let z = rows.iter().map(on_scale).collect::<Result<_>>()?;
+    Ok((rows, z))
 }
 
 /// `eta = shift + factor M~` of an output: mean and sd of the training set where the surrogate is to be standardised.
@@ -369,7 +420,7 @@ pub fn standardisation(set: &TrainingSet, task: &OutputTask<'_>) -> Result<(f64,
     if !task.spec.standardise {
         return Ok((0.0, 1.0));
     }
-    let z = model_scale(set, task)?;
+    let (_, z) = model_scale(set, task)?;
     let mean = z.iter().sum::<f64>() / z.len() as f64;
     let sd = (z.iter().map(|z| (z - mean).powi(2)).sum::<f64>() / z.len() as f64).sqrt();
     Ok((mean, if sd > 0.0 { sd } else { 1.0 }))
@@ -444,7 +495,14 @@ impl Fit<'_> {
         let prior = self.surrogate.priors().iter().map(|p| p.is_normal()).collect::<Option<Vec<_>>>()?;
         let (offset, features) = self.surrogate.linear(&self.rows.x)?;
         let z = self.rows.z.iter().zip(offset).map(|(z, o)| z - o).collect();
-        Some(LinearModel { features, z, sigma_s: self.rows.sigma_s.clone(), prior, sigma_a: self.sigma_a.clone() })
+        Some(LinearModel {
+            features,
+            z,
+            sigma_s: self.rows.sigma_s.clone(),
+            runs: self.rows.runs.clone(),
+            prior,
+            sigma_a: self.sigma_a.clone(),
+        })
     }
 
     fn exact_block(
@@ -576,29 +634,38 @@ impl Fit<'_> {
         self.surrogate.predict(&self.rows.x, coefficients, &mut eta, &mut Scratch::default());
         let weights = draws.weights();
         let n = self.rows.z.len();
-        let (mut inside, mut rows, mut k_hats) = (0, Vec::with_capacity(n), Vec::with_capacity(n));
-        for i in 0..n {
-            let z = self.rows.z[i];
-            let sd: Vec<f64> = sigma_a.iter().map(|a| a.hypot(self.rows.sigma_s[i])).collect();
-            let below = |weights: &[f64]| -> f64 {
-                weights.iter().zip(eta.row(i)).zip(&sd).map(|((w, e), s)| w * normal_cdf((z - e) / s)).sum()
+        let mut inside = 0;
+        let (mut rows, mut k_hats) =
+            (vec![(f64::NAN, f64::NAN, f64::NAN); n], Vec::with_capacity(self.rows.runs.len()));
+        for run in &self.rows.runs {
+            let sd_of = |i: usize| sigma_a.iter().map(|a| a.hypot(self.rows.sigma_s[i])).collect::<Vec<f64>>();
+            let sds: Vec<Vec<f64>> = run.iter().map(|&i| sd_of(i)).collect();
+            let log_ratio = |s: usize| {
+                let rows = run.iter().zip(&sds);
+                let of_row =
+                    |(&i, sd): (&usize, &Vec<f64>)| 0.5 * ((self.rows.z[i] - eta[(i, s)]) / sd[s]).powi(2) + sd[s].ln();
+                rows.map(of_row).sum::<f64>() + draws.log_weights()[s]
             };
-            inside += usize::from((0.05..=0.95).contains(&below(&weights)));
-            let log_ratios: Vec<f64> = (0..sd.len())
-                .map(|s| 0.5 * ((z - eta[(i, s)]) / sd[s]).powi(2) + sd[s].ln() + draws.log_weights()[s])
-                .collect();
-            let smoothed = psis::smooth(&log_ratios);
+            let smoothed = psis::smooth(&(0..sigma_a.len()).map(log_ratio).collect::<Vec<_>>());
             let loo: Vec<f64> = smoothed.log_weights.iter().map(|w| w.exp()).collect();
-            let mean: f64 = loo.iter().zip(eta.row(i)).map(|(w, e)| w * e).sum();
-            let variance: f64 =
-                loo.iter().zip(eta.row(i)).zip(&sd).map(|((w, e), s)| w * (s * s + (e - mean).powi(2))).sum();
-            rows.push((mean, variance.sqrt(), below(&loo)));
+            for (&i, sd) in run.iter().zip(&sds) {
+                let below = |weights: &[f64]| -> f64 {
+                    let z = self.rows.z[i];
+                    weights.iter().zip(eta.row(i)).zip(sd).map(|((w, e), s)| w * normal_cdf((z - e) / s)).sum()
+                };
+                inside += usize::from((0.05..=0.95).contains(&below(&weights)));
+                let mean: f64 = loo.iter().zip(eta.row(i)).map(|(w, e)| w * e).sum();
+                let variance: f64 =
+                    loo.iter().zip(eta.row(i)).zip(sd).map(|((w, e), s)| w * (s * s + (e - mean).powi(2))).sum();
+                rows[i] = (mean, variance.sqrt(), below(&loo));
+            }
             k_hats.push(smoothed.k_hat);
         }
         TReport {
             output: self.name.to_string(),
             method: method.to_string(),
             n_rows: n,
+            n_runs: self.rows.runs.len(),
             parameters,
             predictive_coverage_90: inside as f64 / n as f64,
             leave_one_out: LeaveOneOut::new(&self.rows.z, &rows, Some(&k_hats)),
@@ -642,7 +709,7 @@ impl TReport {
             self.warnings.push(format!(
                 "T-step of `{output}`: the leave-one-out prediction of {} of {} runs is unreliable (Pareto k-hat > 0.7): these runs \
                  decide the surrogate by themselves",
-                self.leave_one_out.unreliable, self.n_rows
+                self.leave_one_out.unreliable, self.n_runs
             ));
         }
     }

@@ -110,12 +110,11 @@ impl Case {
             _ => "uniform(0, 0.05)",
         };
         let n = train_table[0].1.len();
-        let set = TrainingSet {
-            input_names: inputs.iter().map(|s| s.to_string()).collect(),
-            inputs: Matrix::from_fn(n, columns.len(), |i, d| column(&train_table, columns[d])[i]),
-            outputs: vec![("y".into(), column(&train_table, "y").to_vec())],
-            sigma_s: None,
-        };
+        let set = TrainingSet::new(
+            inputs.iter().map(|s| s.to_string()).collect(),
+            Matrix::from_fn(n, columns.len(), |i, d| column(&train_table, columns[d])[i]),
+            vec![("y".into(), column(&train_table, "y").to_vec())],
+        );
         let y = column(&measurement_table, "y").to_vec();
         let known = if sir {
             Matrix::from_fn(y.len(), 1, |i, _| column(&measurement_table, "t")[i])
@@ -150,7 +149,8 @@ impl Case {
 
     /// The T-posterior of the given draws, or (without them) trained.
     pub fn posterior(&self, imported: bool, spec: &TrainSpec) -> TPosterior {
-        let tasks = [OutputTask { name: "y", spec: &self.spec, log: self.log, affine: None }];
+        let tasks =
+            [OutputTask { name: "y", spec: &self.spec, log: self.log, affine: None, n_inputs: self.scales.len() }];
         let draws = imported.then(|| self.t_draws.clone());
         train::train(&self.set, &tasks, &self.scales, spec, draws, Stream::root(1), &twostep::monitor::Silent).unwrap()
     }

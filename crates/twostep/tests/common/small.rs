@@ -111,6 +111,7 @@ pub fn trained(surrogate: Arc<dyn Surrogate>) -> TrainedOutput {
         output: "y".into(),
         method: "given".into(),
         n_rows: 0,
+        n_runs: 0,
         parameters: Vec::new(),
         predictive_coverage_90: f64::NAN,
         leave_one_out,
@@ -118,7 +119,7 @@ pub fn trained(surrogate: Arc<dyn Surrogate>) -> TrainedOutput {
         troubled: false,
         warnings: Vec::new(),
     };
-    TrainedOutput { name: "y".into(), surrogate, affine: (0.0, 1.0), log: false, report }
+    TrainedOutput { name: "y".into(), surrogate, affine: (0.0, 1.0), log: false, n_inputs: 1, report }
 }
 
 pub fn settings(sigma_a: bool, error: ErrorSharing) -> InferSpec {
