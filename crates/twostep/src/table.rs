@@ -21,6 +21,15 @@ pub struct Table {
     lines: Vec<usize>,
 }
 
+/// How the lines of a file are read.
+struct Form {
+    separator: u8,
+    /// Names of the columns, where no line of the file is their header.
+    names: Option<Vec<String>>,
+    /// Whether lines that start with `#` are passed over, and columns without name are called by their number.
+    has_comments: bool,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 enum Cells {
     Numbers(Vec<f64>),
@@ -90,31 +99,97 @@ impl Table {
     /// # Errors
     /// As for [`Table::read`].
     pub fn parse(bytes: &[u8], source: &str) -> Result<Self> {
-        // Spreadsheets put a byte order mark in front.
-        let mut bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        let mut bytes = without_mark(bytes);
         let mut comments = 0;
         while bytes.first() == Some(&b'#') {
             comments += 1;
             bytes = &bytes[bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| end + 1)..];
         }
-        let mut reader =
-            csv::ReaderBuilder::new().has_headers(false).flexible(true).trim(csv::Trim::All).from_reader(bytes);
+        Self::records(bytes, comments, &Form { separator: b',', names: None, has_comments: false }, source)
+    }
+
+    /// Reads what a program wrote: as [`Table::parse`], but columns may be separated by semicolons, tabs or blanks as
+    /// well, and any line that starts with `#` is a comment. Where a row of numbers stands first, the last comment above
+    /// it names the columns if it has as many words; else, and where a name is empty, a column is called by its number,
+    /// from one.
+    ///
+    /// # Errors
+    /// As for [`Table::read`], but for what is allowed here.
+    pub fn parse_foreign(bytes: &[u8], source: &str) -> Result<Self> {
+        let bytes = without_mark(bytes);
+        let (mut comment, mut first, mut second): (_, Option<&[u8]>, _) = (None, None, None);
+        for line in bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()) {
+            match (line.strip_prefix(b"#"), first) {
+                (Some(text), None) => comment = Some(text.trim_ascii_start()),
+                (Some(_), Some(_)) => {}
+                (None, None) => first = Some(line),
+                (None, Some(_)) => {
+                    second = Some(line);
+                    break;
+                }
+            }
+        }
+        let first = first.unwrap_or_default();
+        let words = |line: &[u8]| line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).count();
+        let separator = [b';', b'\t', b','].into_iter().find(|separator| holds_outside_quotes(first, *separator));
+        let is_blank = separator.is_none() && words(first) > 1 && second.is_none_or(|row| words(row) == words(first));
+        let separator = separator.unwrap_or(if is_blank { b' ' } else { b',' });
+
+        let row = cells_of_line(first, separator);
+        let names = (!row.is_empty() && row.iter().all(|cell| foreign_number(cell).is_some())).then(|| {
+            let header = comment.map(|text| {
+                let cells = cells_of_line(text, separator);
+                if cells.len() == row.len() { cells } else { cells_of_line(text, b' ') }
+            });
+            header.filter(|cells| cells.len() == row.len()).unwrap_or_else(|| vec![String::new(); row.len()])
+        });
+        let names = names.map(|names| names.into_iter().enumerate().map(name_or_number).collect());
+        if separator == b' ' {
+            return Self::records(
+                &joined_by_tabs(bytes),
+                0,
+                &Form { separator: b'\t', names, has_comments: true },
+                source,
+            );
+        }
+        Self::records(bytes, 0, &Form { separator, names, has_comments: true }, source)
+    }
+
+    /// The rows of `bytes`, above which there are `above` lines in the file.
+    fn records(bytes: &[u8], above: usize, form: &Form, source: &str) -> Result<Self> {
+        let mut reader = csv::ReaderBuilder::new();
+        reader.has_headers(false).flexible(true).trim(csv::Trim::All).delimiter(form.separator);
+        let mut reader = reader.comment(form.has_comments.then_some(b'#')).from_reader(bytes);
         let mut columns: Vec<(String, Vec<String>)> = Vec::new();
+        if let Some(names) = &form.names {
+            columns = names.iter().map(|name| (name.clone(), Vec::new())).collect();
+            check_names(&columns, source)?;
+        }
         let mut lines = Vec::new();
-        let (mut line, mut passed) = (comments + 1, 0);
+        let (mut line, mut passed) = (above + 1, 0);
         for record in reader.records() {
             let record = record.map_err(|problem| {
-                let line = problem.position().map(|position| comments as u64 + position.line());
+                let line = problem.position().map(|position| above as u64 + position.line());
                 let line = line.map_or(String::new(), |line| format!(", line {line}"));
                 Error::invalid(format!("{source}{line}"), "this is not text in UTF-8", "save the file as CSV in UTF-8")
             })?;
-            // A record's position is where the one before it ended, and so before any empty lines.
-            let start = record.position().map_or(0, |position| position.byte() as usize);
-            let start = start + bytes[start..].iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+            // A record's position is where the one before it ended, and so before any empty lines and comments.
+            let mut start = record.position().map_or(0, |position| position.byte() as usize);
+            loop {
+                start += bytes[start..].iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+                if !form.has_comments || bytes.get(start) != Some(&b'#') {
+                    break;
+                }
+                start += bytes[start..].iter().take_while(|byte| **byte != b'\n').count();
+            }
             line += bytes[passed..start].iter().filter(|byte| **byte == b'\n').count();
             passed = start;
             if columns.is_empty() {
-                columns = record.iter().map(|name| (name.to_owned(), Vec::new())).collect();
+                let names = record.iter().map(str::to_owned);
+                columns = match form.has_comments {
+                    true => names.enumerate().map(|name| (name_or_number(name), Vec::new())).collect(),
+                    false => names.map(|name| (name, Vec::new())).collect(),
+                };
                 check_header(&columns, source, line)?;
                 continue;
             }
@@ -299,16 +374,99 @@ fn check_header(columns: &[(String, Vec<String>)], source: &str, line: usize) ->
         let repair = "write a line with the columns' names above it; a line that starts with # is a comment";
         return Err(Error::invalid(place(), "there are numbers where the columns' names should be", repair));
     }
+    check_names(columns, &place())
+}
+
+fn check_names(columns: &[(String, Vec<String>)], place: &str) -> Result<()> {
     for (i, (name, _)) in columns.iter().enumerate() {
         if name.is_empty() {
             let found = format!("column {} has no name", i + 1);
-            return Err(Error::invalid(place(), found, "name every column in the first line"));
+            return Err(Error::invalid(place, found, "name every column in the first line"));
         }
         if columns[..i].iter().any(|(other, _)| other == name) {
-            return Err(Error::invalid(place(), format!("two columns are called `{name}`"), "rename or remove one"));
+            return Err(Error::invalid(place, format!("two columns are called `{name}`"), "rename or remove one"));
         }
     }
     Ok(())
+}
+
+/// Spreadsheets put a byte order mark in front.
+fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
+}
+
+fn name_or_number((i, name): (usize, String)) -> String {
+    if name.is_empty() { (i + 1).to_string() } else { name }
+}
+
+fn holds_outside_quotes(line: &[u8], wanted: u8) -> bool {
+    let mut is_quoted = false;
+    line.iter().any(|byte| {
+        is_quoted ^= *byte == b'"';
+        !is_quoted && *byte == wanted
+    })
+}
+
+/// The cells of one line; a separator that is a blank stands for any number of them.
+fn cells_of_line(line: &[u8], separator: u8) -> Vec<String> {
+    if separator == b' ' {
+        return String::from_utf8_lossy(line).split_whitespace().map(str::to_owned).collect();
+    }
+    let mut reader = csv::ReaderBuilder::new();
+    let mut reader = reader.has_headers(false).trim(csv::Trim::All).delimiter(separator).from_reader(line);
+    let record = reader.records().next().and_then(std::result::Result::ok);
+    record.map_or_else(Vec::new, |record| record.iter().map(str::to_owned).collect())
+}
+
+/// The same lines with a tab for each run of blanks within them.
+fn joined_by_tabs(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    for line in bytes.split(|byte| *byte == b'\n') {
+        for (i, word) in line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).enumerate() {
+            if i > 0 {
+                out.push(b'\t');
+            }
+            out.extend_from_slice(word);
+        }
+        out.push(b'\n');
+    }
+    out
+}
+
+/// A number as programs write it, NaN and infinities included: also with a decimal comma, with Fortran's exponent as in
+/// `1.0D+03` and `1.0-103`, and as C libraries spell what is not finite.
+pub(crate) fn foreign_number(text: &str) -> Option<f64> {
+    let text = text.trim();
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let lower = text.to_ascii_lowercase();
+    let unsigned = lower.strip_prefix(['+', '-']).unwrap_or(&lower);
+    if unsigned == "nan" || unsigned.starts_with("nan(") || unsigned.starts_with("1.#") {
+        return Some(if unsigned == "1.#inf" { f64::INFINITY } else { f64::NAN });
+    }
+    if !lower.bytes().all(|byte| byte.is_ascii_digit() || b"+-.,ed".contains(&byte)) {
+        return None;
+    }
+    let lower = match lower.matches(',').count() {
+        0 => lower,
+        1 if !lower.contains('.') => lower.replace(',', "."),
+        _ => return None,
+    };
+    if let Ok(number) = lower.parse() {
+        return Some(number);
+    }
+    let lower = match lower.matches(['e', 'd']).count() {
+        0 => {
+            // Fortran leaves the letter out where the exponent has three digits.
+            let exponent = lower.len().checked_sub(4).filter(|at| lower[*at..].starts_with(['+', '-']) && *at > 1)?;
+            let (mantissa, exponent) = lower.split_at(exponent);
+            if mantissa.contains('.') { format!("{mantissa}e{exponent}") } else { return None }
+        }
+        1 => lower.replace('d', "e"),
+        _ => return None,
+    };
+    lower.parse().ok()
 }
 
 /// `1 run`, `2 runs`.
@@ -452,6 +610,30 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
+    #[test]
+    fn numbers_of_programs_are_understood() {
+        for (text, number) in [
+            ("1.5", 1.5),
+            (" -2 ", -2.0),
+            ("1,5", 1.5),
+            ("-1,25E-3", -1.25e-3),
+            ("1.0D+03", 1000.0),
+            ("1.5d0", 1.5),
+            ("0.125-102", 0.125e-102),
+            ("-.5+100", -0.5e100),
+            ("1.#INF", f64::INFINITY),
+        ] {
+            assert_eq!(foreign_number(text), Some(number), "{text}");
+        }
+        for text in ["nan", "-nan", "-nan(ind)", "NaN(0x1)", "1.#QNAN"] {
+            assert!(foreign_number(text).is_some_and(f64::is_nan), "{text}");
+        }
+        // A date, a time, a thousand with its sign, a list, words.
+        for text in ["", "-", "2024-01-05", "12:30", "1,234.5", "1,2,3", "2024-100", "deed", "e", "d5", "1e5e5", "x1"] {
+            assert_eq!(foreign_number(text), None, "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn numbers_read_back_bit_for_bit(bits in proptest::collection::vec(any::<u64>(), 1..20)) {
@@ -468,7 +650,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok(table) = Table::parse(&bytes, "data.csv") {
+            for table in [Table::parse(&bytes, "data.csv"), Table::parse_foreign(&bytes, "data.csv")].into_iter().flatten() {
                 for name in table.names() {
                     let _ = table.numbers(name);
                 }

@@ -1,6 +1,7 @@
 //! Simulators, which map named inputs to named outputs, and the designs that choose where to run them.
 
 pub mod builtin;
+pub mod command;
 pub mod design;
 mod external;
 mod spec;
