@@ -5,9 +5,11 @@ pub mod command;
 pub mod design;
 mod external;
 mod spec;
+mod umbridge;
 
 pub use external::{Failure, Job, Over, Reading, Wanted};
 pub use spec::{DesignSpec, SimulatorSpec};
+pub use umbridge::{OutputAt, UmbridgeModel, UmbridgeSpec};
 
 use crate::error::{Error, Result};
 use crate::table::nearest;
