@@ -1,6 +1,8 @@
 //! What may stand on the command line.
 
-use crate::commands::{calibrate, check, enough, infer, methods, new, predict, run, simulate, status, train};
+use crate::commands::{
+    calibrate, check, design, enough, import, infer, methods, new, predict, run, runs, simulate, status, train, verify,
+};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -49,8 +51,14 @@ pub(crate) enum Command {
     /// Do a whole study: simulate, train, infer
     #[command(after_long_help = methods::SHORT)]
     Run(run::Run),
+    /// Show the design, or write the runs that are still to be made
+    Design(design::Design),
     /// Run the simulator over the design
     Simulate(simulate::Simulate),
+    /// List the simulator runs and what became of them
+    Runs(runs::Runs),
+    /// Bring in simulator runs that were made elsewhere
+    Import(import::Import),
     /// Train the surrogate (T-step)
     Train(train::Train),
     /// Infer the unknowns from measurements (I-step)
@@ -65,6 +73,8 @@ pub(crate) enum Command {
     /// Say whether the simulator runs were enough, from parts of them
     #[command(after_long_help = enough::ABOUT)]
     Enough(enough::Enough),
+    /// Run the simulator where the answer lies, and compare it with the surrogate
+    Verify(verify::Verify),
     /// Check a study and say what it would do, without doing it
     Check(check::Check),
     /// Show which stages are finished, and why others are stale

@@ -1,6 +1,6 @@
 //! How far the work is, on standard error, and Ctrl-C, which asks it to stop.
 
-use crate::output;
+use crate::output::{self, Look};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -230,6 +230,10 @@ impl Progress {
 impl Monitor for Progress {
     fn proceed(&self) -> bool {
         !self.stop.load(Ordering::SeqCst)
+    }
+
+    fn notice(&self, text: &str) {
+        self.bar.suspend(|| output::note_as("note", Look::Warning, text));
     }
 
     fn progress(&self, what: &str, done: usize, total: usize) {

@@ -188,7 +188,7 @@ fn stage_lines(study: &Study, result: &SettingResult) -> String {
     let failures = if failed > 0 { format!(", {failed} more failed") } else { String::new() };
     let simulated = origin(result, Stage::Simulate);
     let runs = counted(runs, "run");
-    let mut lines = vec![format!("simulate   {runs} of {}{failures} ({simulated})", study.simulator.builtin)];
+    let mut lines = vec![format!("simulate   {runs} of {}{failures} ({simulated})", study.simulator.name())];
     for report in &result.t_reports {
         let own = &report.leave_one_out;
         let q2 = own.q2.map_or("no Q2 (it needs two different outputs)".to_owned(), |q2| format!("Q2 {q2:.2}"));

@@ -58,6 +58,36 @@ pub(crate) fn check_measurements(project: &Project) -> Result<(), Error> {
     Ok(())
 }
 
+/// Index of the setting that was asked for by its number from one; the only one where none was asked for.
+///
+/// # Errors
+/// A number that there is not, or none where the study sweeps.
+pub(crate) fn setting(project: &Project, asked: Option<usize>) -> Result<usize, Error> {
+    let settings = project.settings();
+    match asked {
+        Some(number) if (1..=settings.len()).contains(&number) => Ok(number - 1),
+        None if settings.len() == 1 => Ok(0),
+        asked => {
+            let found = match asked {
+                Some(number) => format!("there is no setting {number}"),
+                None => "the study sweeps, and this is about one setting".to_owned(),
+            };
+            let first: Vec<String> = settings
+                .iter()
+                .enumerate()
+                .take(5)
+                .map(|(i, setting)| format!("{} ({})", i + 1, describe(&setting.label)))
+                .collect();
+            let more = if settings.len() > first.len() { ", ..." } else { "" };
+            let repair = match settings {
+                [_] => "leave out --setting: the study has no sweep".to_owned(),
+                _ => format!("give 1 to {}: {}{more}", settings.len(), first.join(", ")),
+            };
+            Err(Error::invalid("--setting", found, repair))
+        }
+    }
+}
+
 /// `sir.toml` to `sir.twostep`, beside it.
 fn default_folder(file: &Path) -> PathBuf {
     let mut name = file.file_stem().unwrap_or_default().to_os_string();

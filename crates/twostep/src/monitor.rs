@@ -14,6 +14,11 @@ pub trait Monitor: Sync {
     fn progress(&self, what: &str, done: usize, total: usize) {
         let _ = (what, done, total);
     }
+
+    /// Something happened that is worth a line while the work goes on.
+    fn notice(&self, text: &str) {
+        let _ = text;
+    }
 }
 
 /// Watches nothing.
@@ -28,5 +33,9 @@ pub struct Quiet<'a>(pub &'a dyn Monitor);
 impl Monitor for Quiet<'_> {
     fn proceed(&self) -> bool {
         self.0.proceed()
+    }
+
+    fn notice(&self, text: &str) {
+        self.0.notice(text);
     }
 }

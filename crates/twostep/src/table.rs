@@ -236,6 +236,11 @@ impl Table {
         &self.source
     }
 
+    /// Line of a row in its file.
+    pub fn line(&self, row: usize) -> usize {
+        self.lines[row]
+    }
+
     /// File, line and column of a cell, for errors about its value.
     pub fn place(&self, row: usize, name: &str) -> String {
         format!("{}, line {}, column `{name}`", self.source, self.lines[row])

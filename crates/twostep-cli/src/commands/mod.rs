@@ -2,26 +2,31 @@
 
 pub(crate) mod calibrate;
 pub(crate) mod check;
+pub(crate) mod design;
 pub(crate) mod enough;
+pub(crate) mod import;
 pub(crate) mod infer;
 pub(crate) mod methods;
 pub(crate) mod new;
 pub(crate) mod predict;
 pub(crate) mod run;
+pub(crate) mod runs;
 pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod train;
+pub(crate) mod verify;
 
 use crate::arguments::{Arguments, Command, Global};
 use crate::failure::Failure;
 use crate::output::{self, Look};
 use crate::progress::Progress;
 use crate::{results, session};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use std::path::Path;
 use twostep::Error;
-use twostep::run::summary;
+use twostep::run::{Project, SettingResult, summary};
 use twostep::study::Stage;
+use twostep::table::Table;
 
 /// Does what the command line asks for.
 ///
@@ -38,12 +43,16 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<(), Failure> {
     }
     match &arguments.command {
         Command::Run(command) => command.execute(global),
+        Command::Design(command) => command.execute(global),
         Command::Simulate(command) => command.execute(global),
+        Command::Runs(command) => command.execute(global),
+        Command::Import(command) => command.execute(global),
         Command::Train(command) => command.execute(global),
         Command::Infer(command) => command.execute(global),
         Command::Calibrate(command) => command.execute(global),
         Command::Predict(command) => command.execute(global),
         Command::Enough(command) => command.execute(global),
+        Command::Verify(command) => command.execute(global),
         Command::Check(command) => command.execute(global),
         Command::Status(command) => command.execute(global),
         Command::New(command) => command.execute(global),
@@ -60,13 +69,17 @@ fn run_stages(study: &Path, measurements: Option<&Path>, until: Stage, global: &
     let progress = Progress::new(global.quiet);
     let outcome = project.run(until, &progress);
     progress.finish();
-    let results = outcome?;
+    show_results(&project, &outcome?, global)
+}
+
+/// Prints what came out of the stages of a study.
+fn show_results(project: &Project, results: &[SettingResult], global: &Global) -> Result<(), Failure> {
     if global.json {
-        print_json(&summary(&project, &results))?;
+        print_json(&summary(project, results))?;
     } else {
-        output::print(&results::render(&project, &results))?;
+        output::print(&results::render(project, results))?;
     }
-    for warning in results::warnings(&results) {
+    for warning in results::warnings(results) {
         output::note_as("warning", Look::Warning, &warning);
     }
     if !global.json {
@@ -77,4 +90,19 @@ fn run_stages(study: &Path, measurements: Option<&Path>, until: Stage, global: &
 
 fn print_json(value: &Value) -> Result<(), Failure> {
     Ok(output::print(&format!("{value:#}\n"))?)
+}
+
+/// One object per row; cells that are numbers as numbers, empty ones as null.
+fn records(table: &Table) -> Result<Vec<Value>, Error> {
+    let names: Vec<&str> = table.names().collect();
+    let columns: Vec<Vec<String>> = names.iter().map(|name| table.texts(name)).collect::<Result<_, _>>()?;
+    let cell = |name: &str, text: &str| match text.parse::<f64>() {
+        _ if text.is_empty() => Value::Null,
+        Ok(number) if name != "output" => json!(number),
+        _ => json!(text),
+    };
+    let row = |i: usize| {
+        names.iter().zip(&columns).map(|(name, column)| ((*name).to_owned(), cell(name, &column[i]))).collect()
+    };
+    Ok((0..table.n_rows()).map(|i| Value::Object(row(i))).collect())
 }

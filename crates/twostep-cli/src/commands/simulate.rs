@@ -2,7 +2,11 @@
 
 use crate::arguments::Global;
 use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::session;
+use clap::ValueEnum;
 use std::path::PathBuf;
+use twostep::run::{Changed, Only};
 use twostep::study::Stage;
 
 /// Arguments of `simulate`.
@@ -10,10 +14,48 @@ use twostep::study::Stage;
 pub(crate) struct Simulate {
     /// The study file
     study: PathBuf,
+    /// Make only these runs: those that have not been made, or once more those that failed
+    #[arg(long, value_name = "WHICH", conflicts_with = "run")]
+    only: Option<Which>,
+    /// Make only the run of this number, as `twostep runs` lists it
+    #[arg(long, value_name = "ID")]
+    run: Option<i64>,
+    /// What to do about finished runs of a simulator that has changed since
+    #[arg(long, value_name = "WHAT")]
+    changed: Option<WhatThen>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Which {
+    Pending,
+    Failed,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum WhatThen {
+    /// Take them as runs of the simulator as it is now
+    Keep,
+    /// Make them again; the old ones stay in the ledger
+    Rerun,
 }
 
 impl Simulate {
     pub(crate) fn execute(&self, global: &Global) -> Result<(), Failure> {
-        super::run_stages(&self.study, None, Stage::Simulate, global)
+        let only = match (self.run, self.only) {
+            (Some(id), _) => Only::Run(id),
+            (None, Some(Which::Failed)) => Only::Failed,
+            (None, Some(Which::Pending) | None) => Only::Pending,
+        };
+        let changed = match self.changed {
+            None => Changed::Ask,
+            Some(WhatThen::Keep) => Changed::Keep,
+            Some(WhatThen::Rerun) => Changed::Rerun,
+        };
+        let project = session::open(&self.study, global, None)?;
+        let progress = Progress::new(global.quiet);
+        let made = project.make_runs(&only, changed, &progress);
+        let outcome = made.and_then(|()| project.run(Stage::Simulate, &progress));
+        progress.finish();
+        super::show_results(&project, &outcome?, global)
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Status {
 impl Status {
     pub(crate) fn execute(&self, global: &Global) -> Result<(), Failure> {
         let project = session::open(&self.study, global, self.measurements.as_deref())?;
-        let stages = project.status();
+        let stages = project.status()?;
         // A study that cannot be calibrated, or has never been, has nothing to show.
         let calibrations: Vec<CalibrationPlan> =
             project.calibration_plan().unwrap_or_default().into_iter().filter(|plan| plan.kept > 0).collect();

@@ -84,7 +84,7 @@ impl Project {
         // How many runs can be held out is known once they are there.
         let held_out = study.calibrate.truth == Truth::HeldOutRuns && self.is_fresh(index, Stage::Simulate);
         let forecast = forecast(study, held_out.then(|| self.training(index)).transpose()?.as_ref())?;
-        let fingerprint = study.calibration_fingerprint(&forecast.layout);
+        let fingerprint = study.calibration_fingerprint(&forecast.layout, &self.trial_runs(index)?);
         let methods: HashSet<&str> = study.infer.methods.iter().map(|method| method.name()).collect();
         // Held-out runs are not drawn, so that no number of them per T-trial bounds what counts.
         let bound = if forecast.held_out == 0 { study.calibrate.i_trials } else { usize::MAX };
@@ -180,7 +180,7 @@ impl Project {
         let methods: &[Method] = &study.infer.methods;
         let set = needs_own_runs(study).then(|| self.training(index)).transpose()?;
         self.claim(workplace)?;
-        let trier = Trier::new(study, set.as_ref())?;
+        let trier = Trier::new(study, set.as_ref(), &self.root)?;
         let heading = Heading {
             fingerprint: fingerprint.into(),
             version: VERSION.into(),
@@ -189,6 +189,15 @@ impl Project {
         let (journal, kept) = Journal::open(&self.journal(fingerprint), heading)?;
         let trials = calibrate::run(&trier, trier.t_trials(), methods, kept, &journal, monitor)?;
         Ok((trials, journal.made_by()))
+    }
+
+    /// Hash of the runs that trials depend on: those of the simulator, or of the study itself.
+    fn trial_runs(&self, index: usize) -> Result<String> {
+        let study = &self.settings[index].study;
+        match needs_own_runs(study) {
+            true => self.runs_digest(index),
+            false => Ok(super::runs::simulator_of_trials(study)),
+        }
     }
 
     fn journal(&self, fingerprint: &str) -> PathBuf {

@@ -180,7 +180,8 @@ impl Project {
         let setting = &self.settings[index];
         let folder = self.setting_folder(index);
         // Before any work: files that the study depends on may change meanwhile.
-        let fingerprint = fingerprint(&setting.study, threshold);
+        self.complete(index, &super::Only::Pending, super::Changed::Ask, workplace, monitor)?;
+        let fingerprint = fingerprint(&setting.study, threshold, &self.runs_digest(index)?);
         let kept = folder.read_enough::<Enough>().ok().filter(|kept| kept.fingerprint == fingerprint);
         let (origin, enough) = match kept {
             Some(enough) => (Origin::Kept, enough),
@@ -224,8 +225,8 @@ fn method(study: &Study) -> Method {
     if study.infer.answer.is_mixture() { study.infer.answer } else { Method::ELik }
 }
 
-fn fingerprint(study: &Study, threshold: f64) -> String {
-    digest(&format!("{FORMAT}\n{}\n{}\n{threshold}\n", study.fingerprint(Stage::Infer), method(study).name()))
+fn fingerprint(study: &Study, threshold: f64, runs: &str) -> String {
+    digest(&format!("{FORMAT}\n{}\n{}\n{threshold}\n", study.fingerprint(Stage::Infer, runs), method(study).name()))
 }
 
 fn refuse(study: &Study) -> Result<()> {

@@ -3,23 +3,28 @@
 mod calibrate;
 mod enough;
 mod predict;
+mod runs;
 mod stages;
 mod summary;
 mod trials;
+mod verify;
 
 pub use calibrate::{Calibration, CalibrationPlan, calibration_json};
 pub use enough::{Enough, EnoughResult, SuggestedRuns, SurrogateShare, Width, Widths, enough_json};
 pub use predict::predict;
+pub use runs::{Changed, Imported, Only, RunEntry};
 pub use summary::summary;
 pub use trials::Runs;
+pub use verify::{Verification, VerifiedValue};
 
 use crate::calibrate::CalibrateSpec;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::infer::{IPosterior, Measured};
 use crate::kernels::instruction_set;
+use crate::matrix::Matrix;
 use crate::monitor::Monitor;
-use crate::store::{Folder, Lock, StageRecord};
+use crate::store::{FailedRun, Folder, Lock, StageRecord};
 use crate::study::{MeasurementSource, Setting, Stage, digest};
 use crate::table::counted;
 use crate::train::{TPosterior, TReport, TrainingSet};
@@ -174,10 +179,14 @@ impl Project {
     }
 
     /// Freshness of every stage of every setting.
-    pub fn status(&self) -> Vec<StageStatus> {
+    ///
+    /// # Errors
+    /// A run ledger or a table of runs that cannot be read.
+    pub fn status(&self) -> Result<Vec<StageStatus>> {
         let mut out = Vec::new();
         for (i, setting) in self.settings.iter().enumerate() {
-            let (mut before, plan, mut set) = (true, self.plan(i), None);
+            let (mut before, plan, mut set) = (true, self.plan(i)?, None);
+            let pending = self.known(i)?.pending;
             for stage in Stage::ALL {
                 let found = match stage {
                     Stage::Simulate => self.finished(i, &plan, stage, |_| self.training(i)).map(|(record, found)| {
@@ -194,6 +203,9 @@ impl Project {
                     Stage::Infer => self.finished(i, &plan, stage, |_| self.i_posteriors(i)).map(|(record, _)| record),
                 };
                 let (fresh, reason) = match found {
+                    _ if stage == Stage::Simulate && pending > 0 => {
+                        (false, format!("{} to be made", counted(pending, "run")))
+                    }
                     Ok(record) => (true, format!("{:.1} s, version {}", record.seconds, record.version)),
                     Err(Stale::Changed(_)) if !before => (false, "an earlier stage is stale".into()),
                     Err(stale) => (false, stale.into_reason()),
@@ -202,7 +214,7 @@ impl Project {
                 out.push(StageStatus { label: setting.label.clone(), stage, fresh, reason });
             }
         }
-        out
+        Ok(out)
     }
 
     /// Does every setting up to `until`, reusing what is fresh. Results of finished settings are kept whatever happens.
@@ -294,7 +306,8 @@ impl Project {
         let folder = self.setting_folder(index);
         let mut warnings: Vec<String> = study.notes.iter().map(|note| note.message.clone()).collect();
 
-        let plan = self.plan(index);
+        self.complete(index, &Only::Pending, Changed::Ask, workplace, monitor)?;
+        let plan = self.plan(index)?;
         let (set, made_by, origin) = self.stage(
             index,
             &plan,
@@ -302,10 +315,10 @@ impl Project {
             &["training.csv"],
             workplace,
             |_| self.training(index),
-            || stages::simulate(study, &stages::points(study, stages::root(study))?, stages::root(study), monitor),
+            || self.simulate(index, monitor),
             |folder, (set, failed)| folder.write_training(set, failed),
         )?;
-        let failed = stages::planned_runs(study)?.saturating_sub(set.n_runs());
+        let failed = self.setting_folder(index).failed_runs()?;
         let mut result = SettingResult {
             label: label.clone(),
             folder: folder.path().to_path_buf(),
@@ -319,11 +332,9 @@ impl Project {
             made_by,
             warnings: Vec::new(),
         };
-        if failed > 0 {
-            let failed = counted(failed, "simulator run");
-            warnings.push(format!("{failed} failed, left out of training; see training.csv"));
-        }
+        warnings.extend(self.about_runs(index, failed)?);
         if until != Stage::Simulate {
+            self.refuse_failures(index, &set, failed)?;
             warnings.extend(stages::unreachable_outputs(study, &set)?);
             let (posterior, made_by, origin) = self.stage(
                 index,
@@ -381,7 +392,7 @@ impl Project {
 
     /// Whether a stage's result is there and can be used.
     fn is_fresh(&self, index: usize, stage: Stage) -> bool {
-        self.finished(index, &self.plan(index), stage, |_| Ok(())).is_ok()
+        self.plan(index).is_ok_and(|plan| self.finished(index, &plan, stage, |_| Ok(())).is_ok())
     }
 
     /// Takes a stage over from wherever in the project it is finished.
@@ -398,15 +409,26 @@ impl Project {
     }
 
     /// What the stages of a setting will be recorded as.
-    fn plan(&self, index: usize) -> Plan {
+    ///
+    /// # Errors
+    /// A run ledger or a table of runs that cannot be read.
+    fn plan(&self, index: usize) -> Result<Plan> {
         let study = &self.settings[index].study;
-        Plan(Stage::ALL.map(|stage| StageRecord {
-            fingerprint: study.fingerprint(stage),
-            parts: study.part_fingerprints(stage),
+        let runs = self.runs_digest(index)?;
+        Ok(Plan(Stage::ALL.map(|stage| StageRecord {
+            fingerprint: study.fingerprint(stage, &runs),
+            parts: study.part_fingerprints(stage, &runs),
             version: VERSION.into(),
             instruction_set: instruction_set().into(),
             ..StageRecord::default()
-        }))
+        })))
+    }
+
+    /// Hash of the runs that are not of a built-in simulator's design; empty where there are none.
+    fn runs_digest(&self, index: usize) -> Result<String> {
+        let known = self.known(index)?;
+        let is_builtin = self.settings[index].study.simulator.builtin().is_some();
+        Ok(if is_builtin && known.outcomes.is_empty() { String::new() } else { known.digest() })
     }
 
     /// A stage's result: kept, taken over from another folder of the project, or made by `work` and written to `files` by
@@ -505,6 +527,62 @@ impl Project {
         Ok((posteriors, record, Origin::Computed))
     }
 
+    /// The training rows of a setting: the design's runs by a built-in simulator, and all others that exist.
+    fn simulate(&self, index: usize, monitor: &dyn Monitor) -> Result<(TrainingSet, Vec<FailedRun>)> {
+        let study = &self.settings[index].study;
+        let known = self.known(index)?;
+        if study.simulator.builtin().is_none() {
+            if known.outcomes.is_empty() {
+                let pending = counted(known.pending, "run");
+                let repair = "`twostep design STUDY --export FILE` writes them; make them and bring them in with `twostep import`";
+                return Err(Error::failed("simulate", format!("no run is finished, {pending} to be made"), repair));
+            }
+            return stages::training_set(study, &known.x, &known.outcomes);
+        }
+        let call = stages::Call::known(study, None)?;
+        let x = stages::points(study, stages::root(study))?;
+        let mut outcomes = stages::outcomes(&call, &x, stages::root(study), monitor)?;
+        outcomes.extend(known.outcomes);
+        let rows = x.rows();
+        let x =
+            Matrix::from_fn(outcomes.len(), x.cols(), |i, d| if i < rows { x[(i, d)] } else { known.x[(i - rows, d)] });
+        stages::training_set(study, &x, &outcomes)
+    }
+
+    /// What there is to know about the runs.
+    fn about_runs(&self, index: usize, failed: usize) -> Result<Vec<String>> {
+        let study = &self.settings[index].study;
+        let mut warnings = Vec::new();
+        let pending = self.known(index)?.pending;
+        if pending > 0 {
+            let pending = counted(pending, "run");
+            warnings
+                .push(format!("{pending} of the design to be made; `twostep design STUDY --export FILE` writes them"));
+        }
+        if failed == 0 {
+            return Ok(warnings);
+        }
+        warnings.push(format!("{} failed, left out of training; see training.csv", counted(failed, "simulator run")));
+        let (x, has_failed) =
+            self.setting_folder(index).read_run_states(&study.input_names()[..study.n_run_inputs()])?;
+        warnings.extend(runs::clustered_failures(study, &x, &has_failed));
+        Ok(warnings)
+    }
+
+    /// Refuses to train where too many runs failed.
+    fn refuse_failures(&self, index: usize, set: &TrainingSet, failed: usize) -> Result<()> {
+        let most = self.settings[index].study.simulator.max_failed;
+        let all = set.n_runs() + failed;
+        if failed as f64 <= most * all as f64 {
+            return Ok(());
+        }
+        Err(Error::failed(
+            "train",
+            format!("{failed} of {} failed, more than simulator.max_failed = {most}", counted(all, "run")),
+            "`twostep runs STUDY` says why and where; `twostep simulate STUDY --only failed` tries them again",
+        ))
+    }
+
     /// The training set that a finished simulate stage left.
     fn training(&self, index: usize) -> Result<TrainingSet> {
         let study = &self.settings[index].study;
@@ -534,7 +612,7 @@ impl Project {
     }
 
     fn measured(&self, index: usize) -> Result<Vec<Measured>> {
-        stages::measured(&self.settings[index].study)
+        stages::measured(&self.settings[index].study, self.ledger()?.as_ref())
     }
 }
 
@@ -649,7 +727,7 @@ noise = { sd = 0.1 }
         let (folder, settings) = study("meddled");
         let project = Project::new(settings, folder.join("results"));
         project.run(Stage::Train, &Meddler(folder.join("design.csv"))).unwrap();
-        let fresh: Vec<bool> = project.status().iter().map(|status| status.fresh).collect();
+        let fresh: Vec<bool> = project.status().unwrap().iter().map(|status| status.fresh).collect();
         assert_eq!(fresh, [false, false, false]);
         std::fs::remove_dir_all(folder).unwrap();
     }

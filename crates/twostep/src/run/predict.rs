@@ -40,7 +40,7 @@ pub fn predict(project: &Project, index: usize, at: Option<&Table>, method: Opti
             "run `twostep run` first, or `twostep infer` with the same --measurements",
         )
     };
-    let plan = project.plan(index);
+    let plan = project.plan(index)?;
     let (_, posteriors) = project
         .finished(index, &plan, Stage::Infer, |folder| folder.read_i_step(&parameters))
         .map_err(|why| finished(Stage::Infer, why))?;

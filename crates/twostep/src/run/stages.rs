@@ -1,14 +1,15 @@
 //! The three stages of one setting, from the study's words to the library's calls.
 
+use super::runs::{self, Runner};
 use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::infer::{self, Derived, Engine, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary};
 use crate::likelihood::{Generator, Sd};
 use crate::matrix::Matrix;
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, Silent};
 use crate::simulate::{self, Over, Reading, Simulator, design};
-use crate::store::{FailedRun, read_draws};
+use crate::store::{FailedRun, RunLedger, RunSource, read_draws};
 use crate::stream::Stream;
 use crate::study::{Condition, MeasurementSource, Output, Study, Unknown, read_measurements};
 use crate::surrogate::SigmaA;
@@ -17,6 +18,7 @@ use crate::train::{self, KnownSigmaS, OutputTask, TPosterior, TrainingSet, clust
 use rand::RngExt;
 use rand_distr::StandardNormal;
 use rayon::prelude::*;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The root of the study's random numbers.
@@ -40,10 +42,11 @@ pub(super) fn from_unit(study: &Study, unit: &[Vec<f64>]) -> Matrix {
     Matrix::from_fn(unit.len(), study.n_run_inputs(), |i, d| scales[d].at_fraction(unit[i][d]))
 }
 
-/// Number of runs that the design asks for.
+/// Number of runs that the design asks for; where it asks for none, those of the table.
 pub(super) fn planned_runs(study: &Study) -> Result<usize> {
     match &study.design.points {
         Some(path) => Ok(Table::read(path)?.n_rows()),
+        None if study.design.runs == 0 => Ok(runs::known(study, None)?.outcomes.len()),
         None => Ok(study.design.runs),
     }
 }
@@ -51,25 +54,66 @@ pub(super) fn planned_runs(study: &Study) -> Result<usize> {
 /// What a run gave, or why it gave nothing.
 pub(super) type Outcome = std::result::Result<Vec<Reading>, String>;
 
-/// A simulator with the study's names: inputs by name, constants and defaults filled in.
+/// A study's simulator: inputs by name, constants and defaults filled in.
 pub(super) struct Call<'a> {
-    simulator: Box<dyn Simulator>,
     study: &'a Study,
+    source: CallSource<'a>,
+}
+
+enum CallSource<'a> {
+    Builtin(Box<dyn Simulator>),
+    /// What is missing is made, for this purpose.
+    Runner(Box<Runner<'a>>, RunSource),
+    /// What is missing is refused.
+    Known(Vec<(Vec<f64>, Outcome)>),
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(study: &'a Study) -> Result<Self> {
-        Ok(Self { simulator: simulate::builtin(&study.simulator.builtin)?, study })
+    /// Makes every run that it is asked for, those outside this process with the ledger in `folder`, whose lock the caller
+    /// holds.
+    pub(super) fn open(study: &'a Study, folder: &Path, purpose: RunSource) -> Result<Self> {
+        let source = match study.simulator.builtin() {
+            Some(name) => CallSource::Builtin(simulate::builtin(name)?),
+            None => CallSource::Runner(Box::new(Runner::open(study, folder)?), purpose),
+        };
+        Ok(Self { study, source })
     }
 
-    /// The study's outputs at inputs in the order of `Study::input_names`, without the coordinate: of each series the values
-    /// that the study asks for.
-    pub(super) fn run(&self, inputs: &[f64]) -> Result<Vec<Reading>> {
+    /// Knows the runs of the ledger, and makes those of a built-in simulator.
+    pub(super) fn known(study: &'a Study, ledger: Option<&RunLedger>) -> Result<Self> {
+        let source = match study.simulator.builtin() {
+            Some(name) => CallSource::Builtin(simulate::builtin(name)?),
+            None => CallSource::Known(runs::all_known(study, ledger)?),
+        };
+        Ok(Self { study, source })
+    }
+
+    /// The study's outputs at inputs in the order of `Study::input_names`, without the coordinate.
+    pub(super) fn run(&self, inputs: &[f64], monitor: &dyn Monitor) -> Result<Outcome> {
+        match &self.source {
+            CallSource::Builtin(simulator) => {
+                Ok(self.builtin_readings(&**simulator, inputs).map_err(|problem| problem.to_string()))
+            }
+            CallSource::Runner(runner, purpose) => runner.at(inputs, *purpose, monitor),
+            CallSource::Known(runs) => match runs.iter().find(|(x, _)| x == inputs) {
+                Some((_, outcome)) => Ok(outcome.clone()),
+                None => Err(Error::failed(
+                    "simulate",
+                    "the run that synthetic measurements are of has not been made",
+                    "`twostep simulate STUDY` makes it",
+                )),
+            },
+        }
+    }
+
+    /// Of each series the values that the study asks for.
+    fn builtin_readings(&self, simulator: &dyn Simulator, inputs: &[f64]) -> Result<Vec<Reading>> {
         let of_output = |(o, output): (usize, &Output)| match &output.over {
-            None => Ok(Reading { at: Vec::new(), values: vec![self.values(inputs, None)?[o]] }),
+            None => Ok(Reading { at: Vec::new(), values: vec![self.values(simulator, inputs, None)?[o]] }),
             Some(over) => {
                 let at = over.at.clone().unwrap_or_default();
-                let values = at.iter().map(|&t| Ok(self.values(inputs, Some(t))?[o])).collect::<Result<_>>()?;
+                let value = |&t: &f64| Ok(self.values(simulator, inputs, Some(t))?[o]);
+                let values = at.iter().map(value).collect::<Result<_>>()?;
                 Ok(Reading { at, values })
             }
         };
@@ -77,49 +121,54 @@ impl<'a> Call<'a> {
     }
 
     /// Values of the study's outputs at one coordinate.
-    fn values(&self, inputs: &[f64], coordinate: Option<f64>) -> Result<Vec<f64>> {
+    fn values(&self, simulator: &dyn Simulator, inputs: &[f64], coordinate: Option<f64>) -> Result<Vec<f64>> {
         let names = self.study.input_names();
         let inputs: Vec<f64> = inputs.iter().copied().chain(coordinate).collect();
-        let x = self
-            .simulator
-            .inputs()
-            .iter()
-            .map(|name| {
-                let own = names.iter().position(|n| n == name).and_then(|d| inputs.get(d).copied());
-                let constant = self.study.constants.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
-                let default = self.simulator.defaults().iter().find(|(n, _)| n == name).map(|(_, v)| *v);
-                own.or(constant).or(default).ok_or_else(|| {
-                    Error::invalid(
-                        "simulator",
-                        format!("input `{name}` has no value"),
-                        "add it to [constants] or [conditions]",
-                    )
-                })
+        let value = |name: &&'static str| {
+            let own = names.iter().position(|n| n == name).and_then(|d| inputs.get(d).copied());
+            let constant = self.study.constants.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
+            let default = simulator.defaults().iter().find(|(n, _)| n == name).map(|(_, v)| *v);
+            own.or(constant).or(default).ok_or_else(|| {
+                let found = format!("input `{name}` has no value");
+                Error::invalid("simulator", found, "add it to [constants] or [conditions]")
             })
-            .collect::<Result<Vec<_>>>()?;
-        let mut all = vec![0.0; self.simulator.outputs().len()];
-        self.simulator.run(&x, &mut all)?;
+        };
+        let x = simulator.inputs().iter().map(value).collect::<Result<Vec<_>>>()?;
+        let mut all = vec![0.0; simulator.outputs().len()];
+        simulator.run(&x, &mut all)?;
         let own = self.study.outputs.iter().map(|output| {
-            let at = self.simulator.outputs().iter().position(|n| *n == output.name);
+            let at = simulator.outputs().iter().position(|n| *n == output.name);
             at.map_or(f64::NAN, |k| all[k])
         });
         Ok(own.collect())
     }
 
-    /// Each output at each row of its known inputs. Outputs of one run are simulated together.
-    pub(super) fn measure(&self, unknowns: &[f64], known: &[&Matrix]) -> Result<Vec<Vec<f64>>> {
+    /// Each output at each row of its known inputs. Outputs of one run are simulated together; a series is interpolated
+    /// linearly between its coordinates, but for a built-in simulator, which has a value at each.
+    pub(super) fn measure(&self, unknowns: &[f64], known: &[&Matrix], monitor: &dyn Monitor) -> Result<Vec<Vec<f64>>> {
         let n_conditions = self.study.n_run_inputs() - unknowns.len();
-        let mut runs: Vec<(Vec<f64>, Vec<f64>)> = Vec::new();
-        let mut output_at = |o: usize, known: &[f64]| {
-            let x = [unknowns, known].concat();
-            if let Some((_, y)) = runs.iter().find(|(at, _)| *at == x) {
-                return Ok(y[o]);
-            }
+        // Inputs of a built-in simulator with the coordinate, and every output there; of others what the run gave.
+        let mut points: Vec<(Vec<f64>, Vec<f64>)> = Vec::new();
+        let mut runs: Vec<(Vec<f64>, Vec<Reading>)> = Vec::new();
+        let mut output_at = |o: usize, known: &[f64]| -> Result<f64> {
             let (conditions, coordinate) = known.split_at(n_conditions);
-            let y = self.values(&[unknowns, conditions].concat(), coordinate.first().copied())?;
-            let own = y[o];
-            runs.push((x, y));
-            Ok(own)
+            let inputs = [unknowns, conditions].concat();
+            if let CallSource::Builtin(simulator) = &self.source {
+                let x = [unknowns, known].concat();
+                if !points.iter().any(|(at, _)| *at == x) {
+                    points.push((x.clone(), self.values(&**simulator, &inputs, coordinate.first().copied())?));
+                }
+                return Ok(points.iter().find(|(at, _)| *at == x).map_or(f64::NAN, |(_, y)| y[o]));
+            }
+            if !runs.iter().any(|(at, _)| *at == inputs) {
+                let failed = |reason| Error::failed("simulate", reason, "`twostep runs STUDY` lists the runs");
+                runs.push((inputs.clone(), self.run(&inputs, monitor)?.map_err(failed)?));
+            }
+            let reading = runs.iter().find(|(at, _)| *at == inputs).and_then(|(_, readings)| readings.get(o));
+            reading.and_then(|reading| reading.value(coordinate.first().copied())).ok_or_else(|| {
+                let found = format!("the series of `{}` has no value there", self.study.outputs[o].name);
+                Error::failed("simulate", found, "measure within the coordinates of the series")
+            })
         };
         let of_output = |(o, known): (usize, &&Matrix)| {
             (0..known.rows()).map(|row| output_at(o, known.row(row))).collect::<Result<Vec<f64>>>()
@@ -128,23 +177,18 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Runs the simulator at the points `x`, with simulation noise from `stream`.
-pub(super) fn simulate(
-    study: &Study,
-    x: &Matrix,
-    stream: Stream,
-    monitor: &dyn Monitor,
-) -> Result<(TrainingSet, Vec<FailedRun>)> {
-    let call = Call::new(study)?;
+/// Runs the simulator at the points `x`; a built-in one with simulation noise from `stream`.
+pub(super) fn outcomes(call: &Call<'_>, x: &Matrix, stream: Stream, monitor: &dyn Monitor) -> Result<Vec<Outcome>> {
+    let study = call.study;
     let finished = AtomicUsize::new(0);
-    let outcomes: Vec<Outcome> = (0..x.rows())
+    (0..x.rows())
         .into_par_iter()
         .map(|i| {
             if !monitor.proceed() {
                 return Err(Error::Interrupted);
             }
             let mut rng = stream.named("simulation noise").at(i as u64).rng();
-            let outcome = call.run(x.row(i)).map(|mut readings| {
+            let outcome = call.run(x.row(i), monitor)?.map(|mut readings| {
                 for (reading, output) in readings.iter_mut().zip(&study.outputs) {
                     for y in &mut reading.values {
                         // Noise on the surrogate's scale: it multiplies an output that is modelled by its logarithm.
@@ -155,10 +199,10 @@ pub(super) fn simulate(
                 readings
             });
             monitor.progress("simulate", finished.fetch_add(1, Ordering::Relaxed) + 1, x.rows());
-            Ok(outcome.map_err(|e| e.to_string()).and_then(all_finite))
+            let is_builtin = study.simulator.builtin().is_some();
+            Ok(outcome.and_then(|readings| if is_builtin { all_finite(readings) } else { Ok(readings) }))
         })
-        .collect::<Result<_>>()?;
-    training_set(study, x, &outcomes)
+        .collect()
 }
 
 fn all_finite(readings: Vec<Reading>) -> Outcome {
@@ -345,16 +389,16 @@ pub(super) fn synthetic_conditions(
 }
 
 /// The measurements: from a file, or drawn from the simulator at the truth.
-pub(super) fn measured(study: &Study) -> Result<Vec<Measured>> {
+pub(super) fn measured(study: &Study, ledger: Option<&RunLedger>) -> Result<Vec<Measured>> {
     let MeasurementSource::Synthetic { truth, at, replicates, noise } = &study.measurements else {
         return read_measurements(study);
     };
-    let call = Call::new(study)?;
+    let call = Call::known(study, ledger)?;
     let known: Vec<Matrix> =
         study.outputs.iter().map(|output| synthetic_conditions(study, output, at, *replicates)).collect();
     let of_truth = |u: &Unknown| truth.iter().find(|(name, _)| *name == u.name).map_or(f64::NAN, |(_, v)| *v);
     let unknowns: Vec<f64> = study.unknowns.iter().map(of_truth).collect();
-    let values = call.measure(&unknowns, &known.iter().collect::<Vec<_>>())?;
+    let values = call.measure(&unknowns, &known.iter().collect::<Vec<_>>(), &Silent)?;
     let stream = root(study).named("measurements");
     // One stream for each row, which the outputs draw from in turn.
     let n_rows = known.iter().map(Matrix::rows).max().unwrap_or(0);
@@ -414,6 +458,10 @@ struct Counted<'a> {
 impl Monitor for Counted<'_> {
     fn proceed(&self) -> bool {
         self.monitor.proceed()
+    }
+
+    fn notice(&self, text: &str) {
+        self.monitor.notice(text);
     }
 
     fn progress(&self, what: &str, done: usize, total: usize) {

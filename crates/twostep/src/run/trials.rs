@@ -10,6 +10,7 @@ use crate::likelihood::{ErrorSharing, Family, Generator, NoiseSpec, Sd};
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
 use crate::simulate::design;
+use crate::store::RunSource;
 use crate::stream::Stream;
 use crate::study::{MeasurementSource, Output, Study, Unknown, read_measurements};
 use crate::surrogate::{InputScale, Scratch, SigmaA};
@@ -17,6 +18,7 @@ use crate::table::{Table, counted};
 use crate::train::{self, OutputTask, TPosterior, TrainingSet, standardisation};
 use rand::RngExt;
 use rand_distr::StandardNormal;
+use std::path::Path;
 
 /// Where and how one output is measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,7 +164,7 @@ impl<'a> Trier<'a> {
     ///
     /// # Errors
     /// A study that cannot be tried.
-    pub(super) fn new(study: &'a Study, set: Option<&TrainingSet>) -> Result<Self> {
+    pub(super) fn new(study: &'a Study, set: Option<&TrainingSet>, folder: &Path) -> Result<Self> {
         if study.train.import.is_some() {
             return Err(Error::invalid(
                 "calibrate",
@@ -173,7 +175,10 @@ impl<'a> Trier<'a> {
         let layout = Layout::of(study)?;
         let missing = || Error::invalid("calibrate", "the study has no runs", "run `twostep simulate` first");
         let source = match study.calibrate.truth {
-            Truth::Simulator => Source::Simulator { call: Call::new(study)?, moved: how_moved(study).is_some() },
+            Truth::Simulator => {
+                let call = Call::open(study, folder, RunSource::Calibrate)?;
+                Source::Simulator { call, moved: how_moved(study).is_some() }
+            }
             Truth::SurrogatePrior => {
                 let affine = |task: &OutputTask<'_>| match set {
                     Some(set) => standardisation(set, task),
@@ -206,9 +211,10 @@ impl<'a> Trier<'a> {
     fn training_set(&self, t_trial: usize, monitor: &dyn Monitor) -> Result<(TrainingSet, Vec<(Matrix, f64)>)> {
         let (study, stream) = (self.study, self.stream(t_trial));
         match &self.source {
-            Source::Simulator { moved, .. } => {
+            Source::Simulator { call, moved } => {
                 let x = if *moved { moved_points(study, stream)? } else { stages::points(study, stream)? };
-                let (set, failed) = stages::simulate(study, &x, stream, monitor)?;
+                let outcomes = stages::outcomes(call, &x, stream, monitor)?;
+                let (set, failed) = stages::training_set(study, &x, &outcomes)?;
                 let points: Vec<usize> = (0..x.rows()).filter(|i| failed.iter().all(|f| f.run != i + 1)).collect();
                 Ok((stages::with_known_noise(study, set, &points)?, Vec::new()))
             }
@@ -264,7 +270,14 @@ impl<'a> Trier<'a> {
     }
 
     /// The truth of an I-trial, with the outputs that it has without measurement noise.
-    fn case(&self, trained: &Trained, t_trial: usize, i_trial: usize, stream: Stream) -> Result<Case> {
+    fn case(
+        &self,
+        trained: &Trained,
+        t_trial: usize,
+        i_trial: usize,
+        stream: Stream,
+        monitor: &dyn Monitor,
+    ) -> Result<Case> {
         let unknowns = || Ok(self.study.prior()?.sample(&mut stream.named("unknowns").rng()));
         let drawn = |unknowns: Vec<f64>, values: Vec<Vec<f64>>| Case {
             unknowns,
@@ -276,7 +289,7 @@ impl<'a> Trier<'a> {
             Source::Simulator { call, .. } => {
                 let unknowns = unknowns()?;
                 let known: Vec<&Matrix> = self.layout.iter().map(|layout| &layout.known).collect();
-                let values = call.measure(&unknowns, &known)?;
+                let values = call.measure(&unknowns, &known, monitor)?;
                 Ok(drawn(unknowns, values))
             }
             Source::SurrogatePrior(affine) => {
@@ -451,7 +464,7 @@ impl Procedure for Trier<'_> {
     ) -> Result<Vec<Trial>> {
         let study = self.study;
         let stream = self.stream(t_trial).named("I-trials").at(i_trial as u64);
-        let case = self.case(trained, t_trial, i_trial, stream)?;
+        let case = self.case(trained, t_trial, i_trial, stream, monitor)?;
         let (measured, sigmas) = self.measure(&case, stream);
         let draws = trained.clusters.as_ref().unwrap_or(&trained.posterior.draws);
         let prepared = stages::prepare(study, &trained.posterior, draws, &measured, Vec::new())?;

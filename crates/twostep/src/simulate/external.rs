@@ -29,6 +29,20 @@ pub struct Reading {
     pub values: Vec<f64>,
 }
 
+impl Reading {
+    /// The number, or the series' value at a coordinate, linear between the two next to it; `None` where there is none.
+    pub fn value(&self, coordinate: Option<f64>) -> Option<f64> {
+        let Some(t) = coordinate.filter(|_| !self.at.is_empty()) else {
+            return self.values.first().copied().filter(|y| y.is_finite());
+        };
+        let known = || self.at.iter().copied().zip(self.values.iter().copied()).filter(|(_, y)| y.is_finite());
+        let below = known().filter(|(at, _)| *at <= t).max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let above = known().filter(|(at, _)| *at >= t).min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let width = above.0 - below.0;
+        Some(if width > 0.0 { below.1 + (above.1 - below.1) * (t - below.0) / width } else { below.1 })
+    }
+}
+
 /// One run to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {

@@ -4,11 +4,12 @@ pub mod builtin;
 pub mod command;
 pub mod design;
 mod external;
+pub mod finished;
 mod spec;
 mod umbridge;
 
 pub use external::{Failure, Job, Over, Reading, Wanted};
-pub use spec::{DesignSpec, SimulatorSpec};
+pub use spec::{DesignSpec, OnFailure, SimulatorKind, SimulatorSpec};
 pub use umbridge::{OutputAt, UmbridgeModel, UmbridgeSpec};
 
 use crate::error::{Error, Result};

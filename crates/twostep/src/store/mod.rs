@@ -31,6 +31,9 @@ const MEASUREMENTS: &str = "measurements.csv";
 /// Name of the file that says whether the runs were enough.
 const ENOUGH: &str = "enough.json";
 
+/// Names of the files that say whether the surrogate agrees with the simulator where the answer lies.
+const VERIFICATION: [&str; 2] = ["verify.json", "verify.csv"];
+
 /// What to do about a folder that cannot be used.
 const ELSEWHERE: &str = "choose a folder you may write to with --out";
 
@@ -316,7 +319,7 @@ impl Folder {
             return Ok(());
         }
         // What is derived from the stages goes with them.
-        let derived = [ENOUGH.to_owned()];
+        let derived = [ENOUGH, VERIFICATION[0], VERIFICATION[1]].map(str::to_owned);
         self.remove_files(ledger.stages.values().flat_map(|record| &record.files).chain(&derived))?;
         ledger.stages.clear();
         self.write_json(LEDGER, &ledger)
@@ -353,7 +356,9 @@ impl Folder {
     pub fn within(&self) -> Vec<Self> {
         let inside = |folder: &Self| -> Vec<Self> {
             let entries = std::fs::read_dir(&folder.path).into_iter().flatten().flatten();
-            let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+            // Work folders of runs hold no results.
+            let is_result = |path: &PathBuf| path.is_dir() && path.file_name().is_none_or(|name| name != "runs");
+            let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_result).collect();
             paths.sort();
             paths.into_iter().map(Self::new).collect()
         };
@@ -391,6 +396,27 @@ impl Folder {
         let reasons =
             rows.iter().map(|(_, row)| row.as_ref().err().map_or("ok".into(), |f| format!("failed: {}", f.reason)));
         table.with_texts("state", reasons.collect())?.write(&self.file("training.csv"))
+    }
+
+    /// Writes what a verification came to, and its values.
+    pub fn write_verification<T: Serialize + DeserializeOwned>(&self, verification: &T, values: &Table) -> Result<()> {
+        self.write_json(VERIFICATION[0], verification)?;
+        values.write(&self.file(VERIFICATION[1]))
+    }
+
+    /// Number of runs of the training set that failed.
+    pub fn failed_runs(&self) -> Result<usize> {
+        let states = Table::read(&self.file("training.csv"))?.texts("state")?;
+        Ok(states.iter().filter(|state| *state != "ok").count())
+    }
+
+    /// Inputs of every run of the training set, and whether it failed.
+    pub fn read_run_states(&self, inputs: &[String]) -> Result<(Matrix, Vec<bool>)> {
+        let table = Table::read(&self.file("training.csv"))?;
+        let (x, states, runs) = (table.matrix(inputs)?, table.texts("state")?, table.numbers("run")?);
+        // A series has a line for each of its values.
+        let first: Vec<usize> = (0..runs.len()).filter(|&i| i == 0 || runs[i] != runs[i - 1]).collect();
+        Ok((x.select_rows(&first), first.iter().map(|&i| states[i] != "ok").collect()))
     }
 
     /// Reads the training set back, without failed runs and simulation noise, and the points of the design (from zero) that its

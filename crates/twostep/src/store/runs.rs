@@ -73,10 +73,12 @@ pub enum RunSource {
     Verify,
     /// It was made elsewhere; it trains the surrogate.
     Import,
+    /// Synthetic measurements are of it.
+    Truth,
 }
 
 impl RunSource {
-    const ALL: [Self; 4] = [Self::Design, Self::Calibrate, Self::Verify, Self::Import];
+    const ALL: [Self; 5] = [Self::Design, Self::Calibrate, Self::Verify, Self::Import, Self::Truth];
 
     /// Its name in the ledger.
     pub fn name(self) -> &'static str {
@@ -85,6 +87,7 @@ impl RunSource {
             Self::Calibrate => "calibrate",
             Self::Verify => "verify",
             Self::Import => "import",
+            Self::Truth => "truth",
         }
     }
 

@@ -40,20 +40,21 @@ impl Stage {
 }
 
 impl Study {
-    /// SHA-256, in hexadecimal digits, of everything that the results of a stage depend on, files by their content.
+    /// SHA-256, in hexadecimal digits, of everything that the results of a stage depend on, files by their content; `runs` is
+    /// the hash of the runs that are not those of a built-in simulator's design, where there are any.
     ///
     /// Simulate: simulator, ranges and scales of the inputs, constants, names of the outputs (and their scales, where the
     /// simulator has noise), design, seed. Train: that, and the outputs' scales and surrogates and the T-step. Infer: that, and priors, noise, measurements, derived
     /// quantities and the I-step, but for its methods, each of which has a result of its own, and which of them leads. The
     /// study's name, units and notes are in none of them.
-    pub fn fingerprint(&self, stage: Stage) -> String {
+    pub fn fingerprint(&self, stage: Stage, runs: &str) -> String {
         let earlier = match stage {
             Stage::Simulate => String::new(),
-            Stage::Train => self.fingerprint(Stage::Simulate),
-            Stage::Infer => self.fingerprint(Stage::Train),
+            Stage::Train => self.fingerprint(Stage::Simulate, runs),
+            Stage::Infer => self.fingerprint(Stage::Train, runs),
         };
         let mut text = format!("{VERSION}\n{stage:?}\n{earlier}\n");
-        for (part, value) in self.parts(stage) {
+        for (part, value) in self.parts(stage, runs) {
             // Writing to a text cannot fail.
             let _ = writeln!(text, "{part}: {value}");
         }
@@ -63,12 +64,12 @@ impl Study {
     /// SHA-256, in hexadecimal digits, of everything that the trials of a calibration depend on besides their numbers.
     ///
     /// Measurements count by where and how often they are made, which `layout` describes, not by their values.
-    pub fn calibration_fingerprint(&self, layout: &dyn Debug) -> String {
-        let mut text = format!("{VERSION}\ncalibrate\n{}\n", self.fingerprint(Stage::Train));
+    pub fn calibration_fingerprint(&self, layout: &dyn Debug, runs: &str) -> String {
+        let mut text = format!("{VERSION}\ncalibrate\n{}\n", self.fingerprint(Stage::Train, runs));
         // Without sigma_a there is no error to share.
         let is_idle = |place: &str| place == "infer.error" && !self.infer.sigma_a;
         let is_other = |place: &str| ["measurements", "[derived]"].contains(&place) || is_idle(place);
-        for (part, value) in self.parts(Stage::Infer).into_iter().filter(|(place, _)| !is_other(place)) {
+        for (part, value) in self.parts(Stage::Infer, runs).into_iter().filter(|(place, _)| !is_other(place)) {
             let _ = writeln!(text, "{part}: {value}");
         }
         // Every field by name, so that a new one is not forgotten.
@@ -80,19 +81,21 @@ impl Study {
     }
 
     /// Hashes of what the stage itself depends on, earlier ones apart, by the place in the study file: to name what changed.
-    pub fn part_fingerprints(&self, stage: Stage) -> BTreeMap<String, String> {
+    pub fn part_fingerprints(&self, stage: Stage, runs: &str) -> BTreeMap<String, String> {
         let short = |value: &str| digest(value).chars().take(16).collect();
-        self.parts(stage).into_iter().map(|(part, value)| (part, short(&value))).collect()
+        self.parts(stage, runs).into_iter().map(|(part, value)| (part, short(&value))).collect()
     }
 
     /// What the stage itself depends on: place in the study file, and content.
-    fn parts(&self, stage: Stage) -> Vec<(String, String)> {
+    fn parts(&self, stage: Stage, runs: &str) -> Vec<(String, String)> {
         let mut parts = Vec::new();
         let mut part = |place: String, value: &dyn Debug| parts.push((place, format!("{value:?}")));
         match stage {
             Stage::Simulate => {
-                part("seed".into(), &self.seed);
-                part("[simulator]".into(), &self.simulator);
+                if let Some(builtin) = self.simulator.builtin() {
+                    part("seed".into(), &self.seed);
+                    part("[simulator]".into(), &(builtin, self.simulator.sigma_s));
+                }
                 part("names of the inputs".into(), &self.input_names());
                 for (name, scale) in self.input_names().iter().zip(self.input_scales()) {
                     part(format!("range or scale of {name}"), &scale);
@@ -110,8 +113,13 @@ impl Study {
                     part("scales of the outputs".into(), &scales);
                 }
                 match &self.design.points {
+                    // Other simulators' runs say themselves where they were made.
+                    _ if self.simulator.builtin().is_none() => {}
                     Some(path) => part("design.points".into(), &content(path)),
                     None => part("[design]".into(), &(self.design.method, self.design.runs)),
+                }
+                if !runs.is_empty() {
+                    part("runs".into(), &runs);
                 }
             }
             Stage::Train => {

@@ -8,7 +8,7 @@ use super::{Condition, Unknown};
 use crate::error::Error;
 use crate::prior::{Family, Marginal};
 use crate::simulate::design::{self, Method};
-use crate::simulate::{DesignSpec, Simulator, SimulatorSpec, builtin, spelling_repair};
+use crate::simulate::{DesignSpec, Simulator, spelling_repair};
 use crate::stream::Stream;
 use crate::table::{Table, nearest};
 
@@ -34,28 +34,6 @@ impl Names {
     pub(super) fn inputs(&self) -> Vec<String> {
         self.unknowns.iter().chain(&self.conditions).cloned().collect()
     }
-}
-
-pub(super) fn simulator(root: &Section<'_>) -> (SimulatorSpec, Option<Box<dyn Simulator>>) {
-    let help = format!("add [simulator] with builtin = one of {}", builtin::NAMES.join(", "));
-    let section = root.require("simulator", &help).and_then(|field| field.section(&["builtin", "sigma_s"]));
-    let Some(section) = section else {
-        return (SimulatorSpec { builtin: String::new(), sigma_s: 0.0 }, None);
-    };
-    let model = section.require("builtin", &help).and_then(|field| {
-        let name = field.text()?;
-        match builtin::by_name(name) {
-            Ok(model) => Some((name.to_owned(), model)),
-            Err(error) => {
-                let (found, repair) = found_and_repair(error);
-                field.refuse(found, "expected a built-in simulator", repair);
-                None
-            }
-        }
-    });
-    let sigma_s = section.read("sigma_s", 0.0, Field::not_negative);
-    let (builtin, model) = model.map_or((String::new(), None), |(name, model)| (name, Some(model)));
-    (SimulatorSpec { builtin, sigma_s }, model)
 }
 
 /// The document with misspelt names of inputs and outputs as the simulator spells them, where there are any.
@@ -277,16 +255,20 @@ pub(super) fn constants(root: &Section<'_>) -> Vec<(String, f64)> {
     section.iter().flat_map(Section::fields).filter_map(constant).collect()
 }
 
-/// The design; its number of runs is the largest possible where it could not be read.
+/// The design; its number of runs is the largest possible where it could not be read, and none where a table has the runs.
 pub(super) fn design(
     root: &Section<'_>,
     folder: &Path,
     unknowns: &[Unknown],
     conditions: &[Condition],
     names: &Names,
+    has_table: bool,
 ) -> DesignSpec {
     let mut spec = DesignSpec { method: Method::Sobol, runs: usize::MAX, points: None };
     let help = "add [design] with runs = the number of simulator runs, or points = \"design.csv\"";
+    if has_table && root.get("design").is_none() {
+        return DesignSpec { runs: 0, ..spec };
+    }
     let section = root.require("design", help).and_then(|field| field.section(&["method", "runs", "points"]));
     let Some(section) = section else {
         return spec;

@@ -7,6 +7,7 @@ mod measurements;
 mod outputs;
 mod problem;
 mod shipped;
+mod simulator;
 mod steps;
 mod sweep;
 
@@ -307,15 +308,16 @@ fn resolve(document: &Node, file: &str, source: &Arc<str>, folder: &Path, proble
         Some(name.to_owned())
     });
     let seed = root.read("seed", 1, document::Field::seed);
-    let (simulator, model) = inputs::simulator(&root);
+    let (mut simulator, model) = simulator::simulator(&root, folder);
     let respelled = inputs::respelled(&root, document, model.as_deref());
     let root = respelled.as_ref().map_or_else(|| root.clone(), |document| root.over(document));
     let names = inputs::names(&root, model.as_deref());
     let unknowns = inputs::unknowns(&root);
     let conditions: Vec<Condition> = inputs::conditions(&root).into_iter().chain(inputs::coordinate(&root)).collect();
     let constants = inputs::constants(&root);
-    let design = inputs::design(&root, folder, &unknowns, &conditions, &names);
+    let design = inputs::design(&root, folder, &unknowns, &conditions, &names, simulator.table.is_some());
     let outputs = outputs::outputs(&root, model.as_deref(), &names, &design);
+    simulator::couple(&root, &mut simulator, &names, &unknowns, &conditions, &constants, outputs.as_deref());
     let train = steps::train(&root, folder, outputs.as_deref(), &names, &design);
     let measurements = steps::measurements(&root, folder, &names, &unknowns, &conditions, outputs.as_deref());
     let derived = steps::derived(&root, &names, outputs.as_deref());

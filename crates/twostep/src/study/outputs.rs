@@ -52,7 +52,7 @@ pub(super) fn outputs(
         } else if names.inputs().iter().any(|input| input == name) {
             refuse(format!("`{name}` is an input and an output"), "used twice", "rename one of them".to_owned());
         }
-        let own = field.section(&["scale", "unit", "over", "at", "series", "surrogate", "noise"]);
+        let own = field.section(&["scale", "unit", "results", "over", "at", "series", "surrogate", "noise"]);
         // A built-in simulator has a value at any coordinate.
         let needs_at = model.is_some();
         let parts = Parts { own, root, measurements: measurements.clone(), names, design, needs_at };
@@ -192,6 +192,10 @@ impl<'d> Parts<'_, 'd> {
         let rows = if per_run == 1 { "runs" } else { "values of all runs" };
         let found = format!("degree {degree} in {inputs} has {terms} terms, for {runs} {rows}");
         let fitting = highest_degree(dim, runs as f64);
+        // How many runs a table has is known only once the outputs are.
+        if self.design.runs == 0 {
+            return Some(SurrogateKind::Pce { degree, normalisation, coefficients: coefficients? });
+        }
         if terms > MAX_TERMS_PER_RUN * runs as f64 {
             let help = format!("lower the degree, to {fitting} for no more terms than runs, or raise design.runs");
             field.refuse(found, "more than ten terms for each run", help);

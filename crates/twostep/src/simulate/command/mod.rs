@@ -198,7 +198,8 @@ impl CommandSpec {
         results::read(&self.results, folder, outputs)
     }
 
-    /// One run from start to end; `on_start` gets its process group. The work folder is kept or removed as `keep` says.
+    /// One run from start to end; `on_start` gets its process group. The work folder stays until [`CommandSpec::tidy`]: its
+    /// results are there and nowhere else.
     ///
     /// # Errors
     /// [`Failure::Interrupted`] as soon as `proceed` is false; else the reason why there is nothing to read.

@@ -1,0 +1,1016 @@
+//! Runs of the simulator: which are wanted, which exist in the ledger or a table, and the making of the rest.
+
+use super::stages::{self, Outcome};
+use super::{Project, Workplace};
+use crate::error::{Error, Result};
+use crate::matrix::Matrix;
+use crate::monitor::{Monitor, Silent};
+use crate::simulate::command::end_leftovers;
+use crate::simulate::finished::{FinishedRuns, TableInput, TableRun, read_runs};
+use crate::simulate::{Failure, Job, OnFailure, Reading, SimulatorKind, UmbridgeModel, Wanted};
+use crate::store::{Point, RUNS, Run, RunLedger, RunSource, RunState};
+use crate::stream::Stream;
+use crate::study::{MeasurementSource, Stage, Study, digest};
+use crate::surrogate::InputScale;
+use crate::table::{Table, counted};
+use rand::seq::SliceRandom;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Folder of the work folders of runs, beside the ledger.
+const WORK: &str = "runs";
+
+/// Inputs that differ by less than this share of their range are those of one run: tables pass through programs that keep
+/// fifteen digits, or fewer.
+const SAME: f64 = 1e-9;
+
+/// Fewest failed runs of which one can say that they lie together.
+const FEWEST_FAILED: usize = 3;
+
+/// Permutations by which chance is told from a cluster of failures, and the share of them that may look as clustered.
+const PERMUTATIONS: usize = 999;
+const CHANCE: f64 = 0.01;
+
+/// What to do about finished runs of a simulator that has changed since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// Say so and stop.
+    Ask,
+    /// Take them as runs of the simulator as it is.
+    Keep,
+    /// Make them again; the old ones stay in the ledger.
+    Rerun,
+}
+
+/// Which runs to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Only {
+    /// All that have no outcome yet.
+    Pending,
+    /// Those that failed, once more.
+    Failed,
+    /// One, by its number in the ledger.
+    Run(i64),
+}
+
+/// One run of a study, for lists.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunEntry {
+    /// Its number in the ledger, or the line of the table it stands in; a built-in simulator's are counted.
+    pub id: String,
+    /// `pending`, `running`, `done` or `failed`.
+    pub state: &'static str,
+    /// Why it is there: `design`, `table`, `import`, `verify`, `calibrate`, `truth`.
+    pub source: &'static str,
+    /// Inputs by name.
+    pub inputs: Vec<(String, f64)>,
+    /// What it gave, by output.
+    pub outputs: Vec<(String, Reading)>,
+    /// How long the last attempt took.
+    pub seconds: Option<f64>,
+    /// How often it was started.
+    pub attempts: usize,
+    /// Why it failed.
+    pub reason: Option<String>,
+}
+
+/// What an import brought in.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Imported {
+    /// Runs that the ledger did not have.
+    pub new: usize,
+    /// Runs that it had with the same outputs.
+    pub known: usize,
+    /// What was left out, and why.
+    pub warnings: Vec<String>,
+    /// Runs of the design that are still to be made.
+    pub pending: usize,
+}
+
+/// The runs that a study is trained with, as far as they exist.
+pub(super) struct Known {
+    /// Inputs of each run, one a row.
+    pub(super) x: Matrix,
+    /// What each gave, or why nothing.
+    pub(super) outcomes: Vec<Outcome>,
+    /// Runs that have no outcome yet.
+    pub(super) pending: usize,
+}
+
+impl Known {
+    /// Hash of the runs.
+    pub(super) fn digest(&self) -> String {
+        let mut text = String::new();
+        for (i, outcome) in self.outcomes.iter().enumerate() {
+            text.push_str(&format!("{:?} {outcome:?}\n", self.x.row(i)));
+        }
+        digest(&text)
+    }
+}
+
+/// Inputs of a run by name: unknowns, conditions, constants.
+fn named(study: &Study, x: &[f64]) -> Vec<(String, f64)> {
+    let own = study.input_names().into_iter().zip(x.iter().copied());
+    own.chain(study.constants.iter().cloned()).collect()
+}
+
+/// The point of one run.
+fn point(study: &Study, x: &[f64]) -> Point {
+    Point { inputs: named(study, x), replicate: 0 }
+}
+
+/// Values of the study's inputs among those of a run inside the ranges; `None` elsewhere, and where it has others.
+fn own_inputs(study: &Study, run: &Run) -> Option<Vec<f64>> {
+    let x = named_inputs(study, run)?;
+    let inside = study.input_scales().iter().zip(&x).all(|(scale, x)| (scale.lower..=scale.upper).contains(x));
+    inside.then_some(x)
+}
+
+/// Values of the study's inputs among those of a run; `None` where it has others.
+fn named_inputs(study: &Study, run: &Run) -> Option<Vec<f64>> {
+    let value = |name: &str| run.inputs.iter().find(|(other, _)| other == name).map(|(_, x)| *x);
+    let names = &study.input_names()[..study.n_run_inputs()];
+    let fits = study.constants.iter().all(|(name, x)| value(name) == Some(*x));
+    let known = names.len() + study.constants.len() == run.inputs.len();
+    names.iter().map(|name| value(name)).collect::<Option<Vec<f64>>>().filter(|_| fits && known)
+}
+
+/// Fingerprint of the simulator: what its runs are found again by.
+pub(super) fn fingerprint(study: &Study) -> String {
+    match &study.simulator.kind {
+        SimulatorKind::Elsewhere => "elsewhere".to_owned(),
+        SimulatorKind::Builtin(name) => digest(&format!("builtin {name} {}", study.simulator.sigma_s)),
+        _ => digest(&format!("{:?}", study.simulator.fingerprint_parts())),
+    }
+}
+
+/// What tells the trials of one simulator from those of another; nothing for a built-in one, whose name tells it.
+pub(super) fn simulator_of_trials(study: &Study) -> String {
+    match study.simulator.builtin() {
+        Some(_) => String::new(),
+        None => format!("{} {:?} {:?}", fingerprint(study), study.design, study.seed),
+    }
+}
+
+/// Inputs of the runs that synthetic measurements are of, where a simulator outside this process makes them.
+fn truth_points(study: &Study) -> Vec<Vec<f64>> {
+    let MeasurementSource::Synthetic { truth, at, replicates, .. } = &study.measurements else { return Vec::new() };
+    if study.simulator.builtin().is_some() {
+        return Vec::new();
+    }
+    let value = |name: &str| truth.iter().find(|(other, _)| other == name).map_or(f64::NAN, |(_, x)| *x);
+    let unknowns: Vec<f64> = study.unknowns.iter().map(|unknown| value(&unknown.name)).collect();
+    let n_conditions = study.n_run_inputs() - unknowns.len();
+    let mut points: Vec<Vec<f64>> = Vec::new();
+    for output in &study.outputs {
+        let known = stages::synthetic_conditions(study, output, at, *replicates);
+        for row in 0..known.rows() {
+            let x = [&unknowns[..], &known.row(row)[..n_conditions]].concat();
+            if !points.contains(&x) {
+                points.push(x);
+            }
+        }
+    }
+    points
+}
+
+/// The runs of the study's table, where it has one and the file is there.
+fn table_runs(study: &Study) -> Result<FinishedRuns> {
+    match &study.simulator.table {
+        Some(path) if path.is_file() => read_table(study, path),
+        _ => Ok(FinishedRuns::default()),
+    }
+}
+
+pub(super) fn read_table(study: &Study, path: &Path) -> Result<FinishedRuns> {
+    let scales = study.input_scales();
+    let inputs = study.input_names().into_iter().zip(&scales).take(study.n_run_inputs());
+    let inputs: Vec<TableInput> =
+        inputs.map(|(name, scale)| TableInput { name, range: (scale.lower, scale.upper) }).collect();
+    let mut found = read_runs(path, &inputs, &study.constants, &study.wanted())?;
+    if !study.simulator.keep_partial {
+        let whole = |readings: &[Reading]| readings.iter().all(|r| r.values.iter().all(|y| y.is_finite()));
+        found.runs.retain(|run| whole(&run.readings));
+    }
+    Ok(found)
+}
+
+/// Whether two runs have the same inputs, but for digits that a table may have dropped.
+fn is_same(study: &Study, a: &[f64], b: &[f64]) -> bool {
+    let close = |((a, b), scale): ((&f64, &f64), &InputScale)| (a - b).abs() <= SAME * (scale.upper - scale.lower);
+    a.iter().zip(b).zip(&study.input_scales()).all(close)
+}
+
+/// The design's points; none where a table has all runs.
+fn design_points(study: &Study) -> Result<Matrix> {
+    if study.design.runs == 0 && study.design.points.is_none() {
+        return Ok(Matrix::zeros(0, study.n_run_inputs()));
+    }
+    stages::points(study, stages::root(study))
+}
+
+/// Every run of the study's simulator that has an outcome, with its inputs.
+pub(super) fn all_known(study: &Study, ledger: Option<&RunLedger>) -> Result<Vec<(Vec<f64>, Outcome)>> {
+    let outputs: Vec<String> = study.outputs.iter().map(|output| output.name.clone()).collect();
+    let runs = ledger.map(|ledger| ledger.runs(Some(&fingerprint(study)))).transpose()?.unwrap_or_default();
+    // A truth may lie outside the ranges.
+    let with_inputs = runs.iter().filter_map(|run| Some((named_inputs(study, run)?, outcome(run, &outputs)?)));
+    Ok(with_inputs.chain(table_runs(study)?.runs.into_iter().map(|run| (run.inputs, Ok(run.readings)))).collect())
+}
+
+/// What a run came to, if it came to an end.
+fn outcome(run: &Run, outputs: &[String]) -> Option<Outcome> {
+    match run.state {
+        RunState::Done => Some(run.readings(outputs).ok_or_else(|| "gave no value of some output".to_owned())),
+        RunState::Failed => Some(Err(run.reason.clone().unwrap_or_default())),
+        RunState::Pending | RunState::Running => None,
+    }
+}
+
+/// The runs that train a study's surrogate, in order: the design's, those of the table that it does not ask for, and those
+/// that were imported or verified the answer. A run of a built-in simulator's design is not looked for.
+pub(super) fn known(study: &Study, ledger: Option<&RunLedger>) -> Result<Known> {
+    let outputs: Vec<String> = study.outputs.iter().map(|output| output.name.clone()).collect();
+    let of_ledger = ledger.map(|ledger| ledger.runs(Some(&fingerprint(study)))).transpose()?.unwrap_or_default();
+    let own: Vec<(Vec<f64>, &Run)> = of_ledger.iter().filter_map(|run| Some((own_inputs(study, run)?, run))).collect();
+    let bits = |x: &[f64]| x.iter().map(|x| (x + 0.0).to_bits()).collect::<Vec<u64>>();
+    let by_point: HashMap<(Vec<u64>, usize), &Run> =
+        own.iter().map(|(x, run)| ((bits(x), run.replicate), *run)).collect();
+    let table = table_runs(study)?;
+    let mut out = Known { x: Matrix::default(), outcomes: Vec::new(), pending: 0 };
+    let mut rows: Vec<Vec<f64>> = Vec::new();
+    let (mut used, mut used_lines): (HashSet<i64>, HashSet<usize>) = Default::default();
+    if study.simulator.builtin().is_none() {
+        let design = design_points(study)?;
+        let mut seen: HashMap<Vec<u64>, usize> = HashMap::new();
+        for i in 0..design.rows() {
+            let x = design.row(i);
+            let count = seen.entry(bits(x)).or_insert(0);
+            let run = by_point.get(&(bits(x), *count));
+            *count += 1;
+            if let Some(run) = run {
+                used.insert(run.id);
+            }
+            let of_table = || {
+                let fits = |run: &&TableRun| !used_lines.contains(&run.line) && is_same(study, &run.inputs, x);
+                table.runs.iter().find(fits)
+            };
+            let found = match run.and_then(|run| outcome(run, &outputs)) {
+                Some(Ok(readings)) => Some(Ok(readings)),
+                other => match of_table() {
+                    Some(run) => {
+                        used_lines.insert(run.line);
+                        Some(Ok(run.readings.clone()))
+                    }
+                    None => other,
+                },
+            };
+            match found {
+                Some(found) => {
+                    rows.push(x.to_vec());
+                    out.outcomes.push(found);
+                }
+                None => out.pending += 1,
+            }
+        }
+    }
+    for run in table.runs.iter().filter(|run| !used_lines.contains(&run.line)) {
+        rows.push(run.inputs.clone());
+        out.outcomes.push(Ok(run.readings.clone()));
+    }
+    for (x, run) in own.iter().filter(|(_, run)| run.source.is_extra() && !used.contains(&run.id)) {
+        // A failed run that no design asks for says nothing.
+        if let Some(Ok(readings)) = outcome(run, &outputs) {
+            rows.push(x.clone());
+            out.outcomes.push(Ok(readings));
+        }
+    }
+    out.x = Matrix::from_fn(rows.len(), study.n_run_inputs(), |i, d| rows[i][d]);
+    Ok(out)
+}
+
+/// A number of places, which are waited for.
+struct Slots {
+    free: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Slots {
+    fn new(n: usize) -> Self {
+        Self { free: Mutex::new(n), changed: Condvar::new() }
+    }
+
+    /// Runs `work` as soon as a place is free.
+    fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        while *free == 0 {
+            free = self.changed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+        *free -= 1;
+        drop(free);
+        let value = work();
+        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.changed.notify_one();
+        value
+    }
+}
+
+/// Makes runs of a simulator outside this process and keeps each as soon as it is finished.
+///
+/// Whoever has one must hold the lock of the folder.
+pub(super) struct Runner<'a> {
+    study: &'a Study,
+    ledger: RunLedger,
+    simulator: String,
+    wanted: Vec<Wanted>,
+    outputs: Vec<String>,
+    /// Where work folders are made.
+    work: PathBuf,
+    slots: Slots,
+    /// The server, once it has answered.
+    server: OnceLock<UmbridgeModel>,
+    /// A run failed in a study that then ends.
+    aborted: AtomicBool,
+}
+
+impl<'a> Runner<'a> {
+    /// Opens the ledger in `folder`, ends processes that interrupted runs left behind, and takes the results of those that
+    /// had finished.
+    ///
+    /// # Errors
+    /// A ledger that cannot be used.
+    pub(super) fn open(study: &'a Study, folder: &Path) -> Result<Self> {
+        let ledger = RunLedger::open(&folder.join(RUNS))?;
+        let simulator = fingerprint(study);
+        ledger.note_simulator(&simulator, &study.simulator.fingerprint_parts())?;
+        let runner = Self {
+            study,
+            simulator,
+            wanted: study.wanted(),
+            outputs: study.outputs.iter().map(|output| output.name.clone()).collect(),
+            // Commands run in other folders.
+            work: std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf()).join(WORK),
+            slots: Slots::new(study.simulator.concurrency),
+            server: OnceLock::new(),
+            aborted: AtomicBool::new(false),
+            ledger,
+        };
+        runner.recover()?;
+        Ok(runner)
+    }
+
+    fn folder(&self, id: i64) -> PathBuf {
+        self.work.join(format!("run.{id}"))
+    }
+
+    fn recover(&self) -> Result<()> {
+        let unfinished = |run: &Run| matches!(run.state, RunState::Running | RunState::Pending);
+        let runs: Vec<Run> = self.ledger.runs(None)?.into_iter().filter(unfinished).collect();
+        // A process may have been started just before its run was noted as running.
+        let started = |run: &&Run| run.state == RunState::Running || self.folder(run.id).exists();
+        let runs: Vec<&Run> = runs.iter().filter(started).collect();
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let markers: Vec<String> = runs.iter().map(|run| self.ledger.marker(run.id)).collect();
+        let groups: Vec<i32> = runs.iter().filter_map(|run| run.process_group).collect();
+        end_leftovers(&markers, &groups);
+        for run in runs {
+            let own = run.simulator == self.simulator;
+            if let (true, SimulatorKind::Command(command)) = (own, &self.study.simulator.kind)
+                && let Some(readings) = command.adopt(&self.folder(run.id), &self.wanted)
+                && let Ok(readings) = self.usable(readings)
+            {
+                self.finish(run.id, &readings, None)?;
+                continue;
+            }
+            self.ledger.reset(&[run.id])?;
+        }
+        Ok(())
+    }
+
+    fn finish(&self, id: i64, readings: &[Reading], seconds: Option<f64>) -> Result<()> {
+        let outputs: Vec<(String, Reading)> = self.outputs.iter().cloned().zip(readings.iter().cloned()).collect();
+        self.ledger.finish(id, &outputs, seconds)?;
+        // Only now: until here the work folder is the only place that has them.
+        self.tidy(id, true);
+        Ok(())
+    }
+
+    fn tidy(&self, id: i64, succeeded: bool) {
+        if let SimulatorKind::Command(command) = &self.study.simulator.kind {
+            command.tidy(&self.folder(id), succeeded);
+        }
+    }
+
+    /// Refuses to mix runs of the simulator with those that were made before it changed, or does what `changed` says.
+    fn settle(&self, changed: Changed) -> Result<()> {
+        let others = self.ledger.other_simulators(&self.simulator)?;
+        let fits = |run: &Run| run.state == RunState::Done && own_inputs(self.study, run).is_some();
+        let mut found = Vec::new();
+        for (other, parts) in others {
+            let n = self.ledger.runs(Some(&other))?.iter().filter(|run| fits(run)).count();
+            if n > 0 {
+                found.push((n, parts));
+            }
+        }
+        let Some((_, parts)) = found.first() else { return Ok(()) };
+        match changed {
+            Changed::Keep => return self.ledger.keep_others(&self.simulator),
+            Changed::Rerun => return self.ledger.set_others_aside(&self.simulator),
+            Changed::Ask => {}
+        }
+        let now = self.study.simulator.fingerprint_parts();
+        let value = |parts: &[(String, String)], place: &str| {
+            parts.iter().find(|(other, _)| other == place).map(|(_, value)| value.clone())
+        };
+        let mut places: Vec<&str> = now.iter().chain(parts).map(|(place, _)| place.as_str()).collect();
+        places.sort_unstable();
+        places.dedup();
+        places.retain(|place| value(&now, place) != value(parts, place));
+        let runs = counted(found.iter().map(|(n, _)| n).sum(), "finished run");
+        Err(Error::invalid(
+            "simulator",
+            format!("{} changed since {runs} of it were made", places.join(", ")),
+            "say what you want: `twostep simulate STUDY --changed keep` takes them as runs of the simulator as it is now, \
+             `--changed rerun` makes them again (the old ones stay in the ledger)",
+        ))
+    }
+
+    /// What a run gave, if it can be used.
+    fn usable(&self, readings: Vec<Reading>) -> Outcome {
+        for (reading, name) in readings.iter().zip(&self.outputs) {
+            let missing = reading.values.iter().filter(|y| !y.is_finite()).count();
+            if missing == reading.values.len() {
+                return Err(format!("there is no value of `{name}`"));
+            }
+            if missing > 0 && !self.study.simulator.keep_partial {
+                let n = reading.values.len();
+                return Err(format!(
+                    "{missing} of {n} values of `{name}` are missing; simulator.partial = \"keep\" would keep the others"
+                ));
+            }
+        }
+        Ok(readings)
+    }
+
+    /// What the run at these inputs gives: from the ledger, or made now.
+    ///
+    /// # Errors
+    /// An interruption, or a ledger that cannot be used.
+    pub(super) fn at(&self, x: &[f64], source: RunSource, monitor: &dyn Monitor) -> Result<Outcome> {
+        let ids = self.plan(&[x.to_vec()], source)?;
+        let run = self.ledger.run(ids[0])?;
+        let run = run.ok_or_else(|| Error::failed("simulate", "a run has gone from the ledger", "run again"))?;
+        match outcome(&run, &self.outputs) {
+            Some(outcome) => Ok(outcome),
+            None => self.make(&run, monitor),
+        }
+    }
+
+    /// What the runs at these inputs give: from the ledger, or made now, several at once.
+    ///
+    /// # Errors
+    /// As for [`Runner::at`].
+    pub(super) fn all(&self, points: &[Vec<f64>], source: RunSource, monitor: &dyn Monitor) -> Result<Vec<Outcome>> {
+        let ids = self.plan(points, source)?;
+        let runs = || -> Result<Vec<Run>> {
+            Ok(ids.iter().map(|id| self.ledger.run(*id)).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+        };
+        let pending: Vec<Run> = runs()?.into_iter().filter(|run| outcome(run, &self.outputs).is_none()).collect();
+        self.make_all(&pending, monitor)?;
+        let unmade = || Err("was not made".to_owned());
+        Ok(runs()?.iter().map(|run| outcome(run, &self.outputs).unwrap_or_else(unmade)).collect())
+    }
+
+    /// Notes runs that a built-in simulator made.
+    ///
+    /// # Errors
+    /// A ledger that cannot be used.
+    pub(super) fn note(&self, points: &[Vec<f64>], source: RunSource, outcomes: &[Outcome]) -> Result<()> {
+        for (id, outcome) in self.plan(points, source)?.into_iter().zip(outcomes) {
+            self.ledger.start(id, None)?;
+            match outcome {
+                Ok(readings) => self.finish(id, readings, None)?,
+                Err(reason) => self.ledger.fail(id, reason, None)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn plan(&self, points: &[Vec<f64>], source: RunSource) -> Result<Vec<i64>> {
+        let points: Vec<Point> = points.iter().map(|x| point(self.study, x)).collect();
+        self.ledger.plan(&self.simulator, &points, source)
+    }
+
+    /// Makes one run, with its attempts.
+    fn make(&self, run: &Run, monitor: &dyn Monitor) -> Result<Outcome> {
+        self.slots.within(|| {
+            let most = match self.study.simulator.on_failure {
+                OnFailure::Retry { attempts, .. } => attempts,
+                _ => 1,
+            };
+            let mut attempt = 1;
+            loop {
+                let started = Instant::now();
+                let outcome = self.attempt(run, attempt, monitor)?;
+                let seconds = Some(started.elapsed().as_secs_f64());
+                let reason = match outcome {
+                    Ok(readings) => {
+                        self.finish(run.id, &readings, seconds)?;
+                        return Ok(Ok(readings));
+                    }
+                    Err(reason) => reason,
+                };
+                self.ledger.fail(run.id, &reason, seconds)?;
+                let inputs: Vec<String> = run.inputs.iter().map(|(name, x)| format!("{name} = {x}")).collect();
+                let tried = if most > 1 { format!(" (attempt {attempt} of {most})") } else { String::new() };
+                monitor.notice(&format!("run {} failed{tried} at {}: {reason}", run.id, inputs.join(", ")));
+                if attempt == most {
+                    self.tidy(run.id, false);
+                    if self.study.simulator.on_failure == OnFailure::Abort {
+                        self.aborted.store(true, Ordering::Relaxed);
+                        let problem = format!("run {} failed: {reason}", run.id);
+                        return Err(Error::failed("simulate", problem, ABORTED));
+                    }
+                    return Ok(Err(reason));
+                }
+                if let OnFailure::Retry { wait, .. } = self.study.simulator.on_failure {
+                    self.pause(wait * 2_u32.saturating_pow(attempt as u32 - 1), monitor)?;
+                }
+                attempt += 1;
+            }
+        })
+    }
+
+    fn pause(&self, length: Duration, monitor: &dyn Monitor) -> Result<()> {
+        let until = Instant::now() + length;
+        while Instant::now() < until {
+            if !self.proceed(monitor) {
+                return Err(Error::Interrupted);
+            }
+            std::thread::sleep(Duration::from_millis(20).min(until.saturating_duration_since(Instant::now())));
+        }
+        Ok(())
+    }
+
+    fn proceed(&self, monitor: &dyn Monitor) -> bool {
+        monitor.proceed() && !self.aborted.load(Ordering::Relaxed)
+    }
+
+    fn attempt(&self, run: &Run, attempt: usize, monitor: &dyn Monitor) -> Result<Outcome> {
+        let proceed = || self.proceed(monitor);
+        if !proceed() {
+            return Err(Error::Interrupted);
+        }
+        let value = |name: &String| run.inputs.iter().find(|(other, _)| other == name).map_or(f64::NAN, |(_, x)| *x);
+        let names = named(self.study, &vec![0.0; self.study.n_run_inputs()]);
+        let job = Job {
+            id: run.id,
+            inputs: names.iter().map(|(name, _)| (name.clone(), value(name))).collect(),
+            folder: self.folder(run.id),
+            marker: self.ledger.marker(run.id),
+            attempt,
+        };
+        // A run whose beginning cannot be noted is no failure of the simulator.
+        let ledger_problem = Mutex::new(None);
+        let outcome = match &self.study.simulator.kind {
+            SimulatorKind::Command(command) => {
+                let on_start = |group: i32| {
+                    self.ledger.start(run.id, Some(group)).map_err(|problem| {
+                        let text = Error::failed("ledger", problem.to_string(), "see above");
+                        *ledger_problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(problem);
+                        text
+                    })
+                };
+                command.run(&job, &self.wanted, &on_start, &proceed)
+            }
+            SimulatorKind::Umbridge(_) => {
+                self.ledger.start(run.id, None)?;
+                self.server()?.run(&job, &proceed)
+            }
+            SimulatorKind::Builtin(_) | SimulatorKind::Elsewhere => Err(Failure::Failed(
+                "the study has no simulator that could be run; `twostep design --export FILE` and `twostep import` bring runs \
+                 from elsewhere"
+                    .to_owned(),
+            )),
+        };
+        if let Some(problem) = ledger_problem.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(problem);
+        }
+        match outcome {
+            Ok(readings) => Ok(self.usable(readings)),
+            Err(Failure::Failed(reason)) => Ok(Err(reason)),
+            Err(Failure::Interrupted) => {
+                self.ledger.reset(&[run.id])?;
+                self.tidy(run.id, true);
+                Err(Error::Interrupted)
+            }
+        }
+    }
+
+    fn server(&self) -> Result<&UmbridgeModel> {
+        if let Some(model) = self.server.get() {
+            return Ok(model);
+        }
+        let SimulatorKind::Umbridge(spec) = &self.study.simulator.kind else {
+            return Err(Error::failed("simulate", "there is no server", "report this as a bug"));
+        };
+        let names: Vec<String> =
+            named(self.study, &vec![0.0; self.study.n_run_inputs()]).into_iter().map(|(name, _)| name).collect();
+        let model = spec.connect(&names, &self.wanted)?;
+        Ok(self.server.get_or_init(|| model))
+    }
+
+    /// Makes these runs, `concurrency` at once.
+    fn make_all(&self, runs: &[Run], monitor: &dyn Monitor) -> Result<()> {
+        if runs.is_empty() {
+            return Ok(());
+        }
+        if let SimulatorKind::Umbridge(_) = &self.study.simulator.kind {
+            // What is wrong with the server is said once, before any run.
+            self.server()?;
+        }
+        let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        monitor.progress("simulate", 0, runs.len());
+        let worker = || -> Result<()> {
+            loop {
+                let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(()) };
+                if !self.proceed(monitor) {
+                    return Err(Error::Interrupted);
+                }
+                // A failure is in the ledger.
+                let _: Outcome = self.make(run, monitor)?;
+                monitor.progress("simulate", finished.fetch_add(1, Ordering::Relaxed) + 1, runs.len());
+            }
+        };
+        let n_workers = self.study.simulator.concurrency.min(runs.len());
+        let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..n_workers).map(|_| scope.spawn(worker)).collect();
+            workers
+                .into_iter()
+                .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        });
+        // The run that ended the others says why, not those that were ended.
+        let (stopped, others): (Vec<_>, Vec<_>) =
+            outcomes.into_iter().filter_map(|outcome| outcome.err()).partition(|e| matches!(e, Error::Interrupted));
+        others.into_iter().next().or(stopped.into_iter().next()).map_or(Ok(()), Err)
+    }
+}
+
+/// What to do about a study that ends with its first failure.
+const ABORTED: &str = "finished runs are kept; correct the simulator, or write on_failure = \"continue\"";
+
+impl Project {
+    /// The ledger, to look into.
+    pub(super) fn ledger(&self) -> Result<Option<RunLedger>> {
+        RunLedger::look(&self.root.join(RUNS))
+    }
+
+    /// The runs that a setting is trained with, as far as they exist.
+    pub(super) fn known(&self, index: usize) -> Result<Known> {
+        known(&self.settings[index].study, self.ledger()?.as_ref())
+    }
+
+    /// Makes the runs of a setting that are missing and can be made here.
+    pub(super) fn complete(
+        &self,
+        index: usize,
+        only: &Only,
+        changed: Changed,
+        workplace: &mut Option<Workplace>,
+        monitor: &dyn Monitor,
+    ) -> Result<()> {
+        let study = &self.settings[index].study;
+        if study.simulator.builtin().is_some() {
+            return Ok(());
+        }
+        let is_idle = *only == Only::Pending && changed == Changed::Ask && !self.has_missing(index)?;
+        if is_idle {
+            return Ok(());
+        }
+        self.claim(workplace)?;
+        let runner = Runner::open(study, &self.root)?;
+        runner.settle(changed)?;
+        let design = design_points(study)?;
+        let inputs = (0..design.rows()).map(|i| named(study, design.row(i))).collect();
+        let table = table_runs(study)?;
+        let of_table = |point: &Point| {
+            let x: Vec<f64> = point.inputs.iter().take(study.n_run_inputs()).map(|(_, x)| *x).collect();
+            table.runs.iter().any(|run| is_same(study, &run.inputs, &x))
+        };
+        let points: Vec<Point> = Point::numbered(inputs).into_iter().filter(|point| !of_table(point)).collect();
+        let mut ids = runner.ledger.plan(&runner.simulator, &points, RunSource::Design)?;
+        let truth: Vec<Point> = truth_points(study).iter().map(|x| point(study, x)).collect();
+        ids.extend(runner.ledger.plan(&runner.simulator, &truth, RunSource::Truth)?);
+        if study.simulator.kind == SimulatorKind::Elsewhere {
+            return Ok(());
+        }
+        let mut runs: Vec<Run> = Vec::new();
+        let wanted: HashSet<i64> = ids.iter().copied().collect();
+        for run in runner.ledger.runs(Some(&runner.simulator))? {
+            let is_own = wanted.contains(&run.id) || run.source.is_extra();
+            let chosen = match only {
+                Only::Pending => is_own && run.state == RunState::Pending,
+                Only::Failed => is_own && run.state == RunState::Failed,
+                Only::Run(id) => run.id == *id && run.state != RunState::Done,
+            };
+            if chosen {
+                runs.push(run);
+            }
+        }
+        if let (Only::Run(id), true) = (only, runs.is_empty()) {
+            let known = runner.ledger.run(*id)?;
+            let found = match known {
+                None => format!("there is no run {id}"),
+                Some(run) if run.simulator != runner.simulator => format!("run {id} is of another simulator"),
+                Some(_) => format!("run {id} is finished, and finished runs are not repeated"),
+            };
+            return Err(Error::invalid("--run", found, "`twostep runs STUDY` lists the runs"));
+        }
+        runner.ledger.reset(&runs.iter().map(|run| run.id).collect::<Vec<_>>())?;
+        runner.make_all(&runs, monitor)
+    }
+
+    /// Makes runs of every setting that are missing, or those that `only` names.
+    ///
+    /// # Errors
+    /// A simulator that has changed, which `changed` would settle; a simulator that cannot be run; a folder that cannot be
+    /// used; an interruption. Finished runs are kept whatever happens.
+    pub fn make_runs(&self, only: &Only, changed: Changed, monitor: &dyn Monitor) -> Result<()> {
+        if let Some(name) = self.settings[0].study.simulator.builtin().filter(|_| *only != Only::Pending) {
+            let found = format!("the built-in simulator {name} makes its runs anew, all of them, at no cost");
+            return Err(Error::invalid("simulate", found, "leave out --only and --run"));
+        }
+        let mut workplace = None;
+        (0..self.settings.len()).try_for_each(|index| self.complete(index, only, changed, &mut workplace, monitor))
+    }
+
+    /// Whether runs of a setting are missing, or of an interrupted process.
+    fn has_missing(&self, index: usize) -> Result<bool> {
+        let study = &self.settings[index].study;
+        if self.known(index)?.pending > 0 {
+            return Ok(true);
+        }
+        let ledger = self.ledger()?;
+        let (simulator, wanted) = (fingerprint(study), truth_points(study));
+        let runs = ledger.map(|ledger| ledger.runs(Some(&simulator))).transpose()?.unwrap_or_default();
+        let is_unfinished =
+            |run: &Run| matches!(run.state, RunState::Pending | RunState::Running) && run.source.is_extra();
+        let has = |x: &Vec<f64>| {
+            runs.iter().any(|run| own_inputs(study, run).as_ref() == Some(x) && run.state != RunState::Pending)
+        };
+        Ok(runs.iter().any(is_unfinished) || !wanted.iter().all(has))
+    }
+
+    /// Every run of every setting: those of the ledger, of the study's table, and of a built-in simulator's design.
+    ///
+    /// # Errors
+    /// A ledger, table or result that cannot be read.
+    pub fn runs(&self) -> Result<Vec<RunEntry>> {
+        let mut out: Vec<RunEntry> = Vec::new();
+        let ledger = self.ledger()?;
+        for run in ledger.map(|ledger| ledger.runs(None)).transpose()?.unwrap_or_default() {
+            let order = self.settings[0].study.input_names();
+            let mut inputs = run.inputs;
+            inputs.sort_by_key(|(name, _)| order.iter().position(|other| other == name).unwrap_or(usize::MAX));
+            out.push(RunEntry {
+                id: run.id.to_string(),
+                state: run.state.name(),
+                source: run.source.name(),
+                inputs,
+                outputs: run.outputs.unwrap_or_default(),
+                seconds: run.seconds,
+                attempts: run.attempts,
+                reason: run.reason,
+            });
+        }
+        let mut tables = HashSet::new();
+        for (index, setting) in self.settings.iter().enumerate() {
+            let study = &setting.study;
+            if let Some(path) = study.simulator.table.as_ref().filter(|path| tables.insert((*path).clone())) {
+                let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                for run in table_runs(study)?.runs {
+                    let names = study.outputs.iter().map(|output| output.name.clone());
+                    out.push(RunEntry {
+                        id: format!("{file}:{}", run.line),
+                        state: RunState::Done.name(),
+                        source: "table",
+                        inputs: named(study, &run.inputs),
+                        outputs: names.zip(run.readings).collect(),
+                        seconds: None,
+                        attempts: 0,
+                        reason: None,
+                    });
+                }
+            }
+            if study.simulator.builtin().is_some() {
+                out.extend(self.builtin_runs(index)?);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Runs of a built-in simulator's design, from the training set it left.
+    fn builtin_runs(&self, index: usize) -> Result<Vec<RunEntry>> {
+        let study = &self.settings[index].study;
+        let prefix = self.setting_name(index).map_or_else(String::new, |name| format!("{name}:"));
+        let (outcomes, x) = if self.is_fresh(index, Stage::Simulate) {
+            let x = stages::points(study, stages::root(study))?;
+            let call = stages::Call::known(study, None)?;
+            (Some(stages::outcomes(&call, &x, stages::root(study), &Silent)?), x)
+        } else {
+            (None, stages::points(study, stages::root(study))?)
+        };
+        let entry = |i: usize| {
+            let outcome = outcomes.as_ref().map(|outcomes| &outcomes[i]);
+            let names = study.outputs.iter().map(|output| output.name.clone());
+            RunEntry {
+                id: format!("{prefix}{}", i + 1),
+                state: match outcome {
+                    None => RunState::Pending.name(),
+                    Some(Ok(_)) => RunState::Done.name(),
+                    Some(Err(_)) => RunState::Failed.name(),
+                },
+                source: "design",
+                inputs: named(study, x.row(i)),
+                outputs: outcome.and_then(|o| o.as_ref().ok()).map_or(Vec::new(), |r| names.zip(r.clone()).collect()),
+                seconds: None,
+                attempts: usize::from(outcome.is_some()),
+                reason: outcome.and_then(|outcome| outcome.as_ref().err().cloned()),
+            }
+        };
+        Ok((0..x.rows()).map(entry).collect())
+    }
+
+    /// A table of the runs that are still to be made, with empty columns for the outputs.
+    ///
+    /// # Errors
+    /// A ledger or table that cannot be read.
+    pub fn pending_runs(&self) -> Result<Table> {
+        let mut points: Vec<Vec<f64>> = Vec::new();
+        let study = &self.settings[0].study;
+        for (index, setting) in self.settings.iter().enumerate() {
+            let own = &setting.study;
+            if own.input_names() != study.input_names() || own.constants != study.constants {
+                let found = "settings of the sweep have other inputs or constants, which one table cannot hold";
+                return Err(Error::invalid("design", found, "export a study without [sweep] over them"));
+            }
+            if own.simulator.builtin().is_some() && self.is_fresh(index, Stage::Simulate) {
+                continue;
+            }
+            let (design, known) = (design_points(own)?, self.known(index)?);
+            let has = |x: &[f64]| (0..known.x.rows()).any(|i| is_same(own, known.x.row(i), x));
+            let wanted = (0..design.rows()).map(|i| design.row(i).to_vec()).chain(truth_points(own));
+            for x in wanted {
+                if !has(&x) && !points.contains(&x) {
+                    points.push(x);
+                }
+            }
+        }
+        pending_table(study, &points)
+    }
+
+    /// Brings runs that were made elsewhere into the ledger.
+    ///
+    /// # Errors
+    /// A table that cannot be read; a run whose outputs differ from those that the ledger has at the same inputs; a folder
+    /// that cannot be used.
+    pub fn import_runs(&self, file: &Path) -> Result<Imported> {
+        let study = &self.settings[0].study;
+        let mut workplace = None;
+        self.claim(&mut workplace)?;
+        let ledger = RunLedger::open(&self.root.join(RUNS))?;
+        let simulator = fingerprint(study);
+        ledger.note_simulator(&simulator, &study.simulator.fingerprint_parts())?;
+        let found = read_table(study, file)?;
+        let mut wanted: Vec<Vec<f64>> = Vec::new();
+        for setting in &self.settings {
+            let design = design_points(&setting.study)?;
+            wanted.extend((0..design.rows()).map(|i| design.row(i).to_vec()).chain(truth_points(&setting.study)));
+        }
+        let outputs: Vec<String> = study.outputs.iter().map(|output| output.name.clone()).collect();
+        let existing = ledger.runs(Some(&simulator))?;
+        let existing: Vec<(Vec<f64>, &Run)> =
+            existing.iter().filter_map(|run| Some((own_inputs(study, run)?, run))).collect();
+        let mut imported = Imported { warnings: found.warnings, ..Imported::default() };
+        let mut inputs = Vec::new();
+        for run in &found.runs {
+            // Digits that a spreadsheet dropped come back.
+            let known = existing.iter().map(|(x, _)| x).chain(&wanted).find(|x| is_same(study, x, &run.inputs));
+            let x = known.unwrap_or(&run.inputs).clone();
+            inputs.push(named(study, &x));
+        }
+        let mut new = Vec::new();
+        for (point, run) in Point::numbered(inputs).into_iter().zip(&found.runs) {
+            let same = |other: &&Run| {
+                let sorted = |inputs: &[(String, f64)]| {
+                    let mut all = inputs.to_vec();
+                    all.sort_by(|a, b| a.0.cmp(&b.0));
+                    all
+                };
+                other.replicate == point.replicate && sorted(&other.inputs) == sorted(&point.inputs)
+            };
+            let there = existing.iter().map(|(_, run)| *run).find(same).filter(|run| run.state == RunState::Done);
+            if let Some(there) = there {
+                if there
+                    .readings(&outputs)
+                    .is_some_and(|readings| format!("{readings:?}") == format!("{:?}", run.readings))
+                {
+                    imported.known += 1;
+                    continue;
+                }
+                return Err(Error::invalid(
+                    format!("{}, line {}", file.display(), run.line),
+                    format!(
+                        "run {} of the ledger has the same inputs and other outputs; nothing was imported",
+                        there.id
+                    ),
+                    "remove the row, or correct it: finished runs are not replaced",
+                ));
+            }
+            new.push((point, outputs.iter().cloned().zip(run.readings.iter().cloned()).collect()));
+        }
+        imported.new = ledger.import(&simulator, &new)?;
+        drop(ledger);
+        imported.pending = self.pending_runs()?.n_rows();
+        Ok(imported)
+    }
+}
+
+/// Points as a table that a user can fill in: inputs and constants, then empty columns for the outputs.
+pub(super) fn pending_table(study: &Study, points: &[Vec<f64>]) -> Result<Table> {
+    let rows: Vec<Vec<(String, f64)>> = points.iter().map(|x| named(study, x)).collect();
+    let names: Vec<String> = named(study, &vec![0.0; study.n_run_inputs()]).into_iter().map(|(name, _)| name).collect();
+    let mut table = Table::new();
+    // A series has a line for each coordinate.
+    let at = study
+        .outputs
+        .iter()
+        .find_map(|output| output.over.as_ref())
+        .map(|over| (over.name.clone(), over.at.clone().unwrap_or_else(|| vec![f64::NAN])));
+    let times = at.as_ref().map_or(1, |(_, at)| at.len());
+    for (d, name) in names.iter().enumerate() {
+        let column = rows.iter().flat_map(|row| vec![row[d].1; times]).collect();
+        table = table.with_numbers(name, column)?;
+    }
+    if let Some((name, at)) = at {
+        let text = |t: &f64| if t.is_nan() { String::new() } else { t.to_string() };
+        let column = rows.iter().flat_map(|_| at.iter().map(text)).collect();
+        table = table.with_texts(name, column)?;
+    }
+    for output in &study.outputs {
+        table = table.with_texts(&output.name, vec![String::new(); rows.len() * times])?;
+    }
+    Ok(table)
+}
+
+/// A sentence if failed runs lie together in the input space, where the surrogate then knows nothing.
+///
+/// The number of failed runs whose nearest neighbour failed too, against as many runs chosen at random.
+pub(super) fn clustered_failures(study: &Study, x: &Matrix, failed: &[bool]) -> Option<String> {
+    let n_failed = failed.iter().filter(|f| **f).count();
+    if n_failed < FEWEST_FAILED || n_failed == failed.len() {
+        return None;
+    }
+    let scales = study.input_scales();
+    let scaled = |i: usize| x.row(i).iter().zip(&scales).map(|(x, s)| s.scaled(*x).0).collect::<Vec<f64>>();
+    let points: Vec<Vec<f64>> = (0..x.rows()).map(scaled).collect();
+    let distance = |a: usize, b: usize| points[a].iter().zip(&points[b]).map(|(a, b)| (a - b).powi(2)).sum::<f64>();
+    let nearest: Vec<usize> = (0..points.len())
+        .map(|i| {
+            let others = (0..points.len()).filter(|j| *j != i);
+            others.min_by(|a, b| distance(i, *a).total_cmp(&distance(i, *b))).unwrap_or(i)
+        })
+        .collect();
+    let together = |failed: &[bool]| (0..failed.len()).filter(|&i| failed[i] && failed[nearest[i]]).count();
+    let found = together(failed);
+    let mut rng = Stream::root(0).named("failures").rng();
+    let mut shuffled = failed.to_vec();
+    let as_clustered = (0..PERMUTATIONS)
+        .filter(|_| {
+            shuffled.shuffle(&mut rng);
+            together(&shuffled) >= found
+        })
+        .count();
+    if (as_clustered + 1) as f64 / (PERMUTATIONS + 1) as f64 > CHANCE {
+        return None;
+    }
+    let names = study.input_names();
+    let of_failed = |d: usize| (0..x.rows()).filter(|&i| failed[i]).map(move |i| x[(i, d)]);
+    let narrow = (0..study.n_run_inputs()).filter_map(|d| {
+        let (low, high) = of_failed(d).fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
+        let width = scales[d].fraction(high) - scales[d].fraction(low);
+        (width < 0.6).then(|| format!("{} from {low:.4} to {high:.4}", names[d]))
+    });
+    let place: Vec<String> = narrow.collect();
+    let place = if place.is_empty() { String::new() } else { format!(" ({})", place.join(", ")) };
+    Some(format!(
+        "the {n_failed} failed runs lie together in the input space{place}: the surrogate knows nothing there, and to leave them \
+         out biases the answer towards elsewhere"
+    ))
+}
