@@ -14,8 +14,10 @@ use crate::simulate::Failure;
 /// The variable by which all descendants of a run can be recognised.
 const MARKER: &str = "TWOSTEP_RUN";
 /// How long processes that were asked to end may take before they are made to.
+#[cfg(unix)]
 const GRACE: Duration = Duration::from_secs(2);
 /// How long to wait for processes that were made to end: one in an uninterruptible call may never do so.
+#[cfg(unix)]
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A run in progress; ended with all its descendants when it is dropped.
@@ -230,7 +232,7 @@ mod unix {
             let _ = kill_process_group(group, signal);
             let mut asked = Vec::new();
             let is_gone = wait_until(limit, &mut || {
-                system::end_marked(&markers, signal, &mut asked) && system::has_gone(child, group)
+                system::end_marked(&markers, signal, Some(group), &mut asked) && system::has_gone(child, group)
             });
             if is_gone {
                 break;
@@ -306,10 +308,11 @@ mod system {
         }
     }
 
-    /// Sends `signal` once to each process with one of the markers, and says whether there is none. `asked` are those to
-    /// which it was sent.
-    pub(super) fn end_marked(markers: &[String], signal: Signal, asked: &mut Vec<Pid>) -> bool {
-        let marked: Vec<Pid> = processes().iter().map(|p| p.pid).filter(|pid| is_marked(*pid, markers)).collect();
+    /// Sends `signal` once to each process with one of the markers outside the group `but`, and says whether there is
+    /// none. `asked` are those to which it was sent.
+    pub(super) fn end_marked(markers: &[String], signal: Signal, but: Option<Pid>, asked: &mut Vec<Pid>) -> bool {
+        let others = processes().into_iter().filter(|process| Pid::from_raw(process.group) != but);
+        let marked: Vec<Pid> = others.map(|process| process.pid).filter(|pid| is_marked(*pid, markers)).collect();
         for pid in &marked {
             if !asked.contains(pid) {
                 asked.push(*pid);
@@ -344,7 +347,7 @@ mod system {
             }
             let mut asked = Vec::new();
             let is_gone = wait_until(limit, &mut || {
-                end_marked(markers, signal, &mut asked) && !beside.iter().any(|process| is_same(process))
+                end_marked(markers, signal, None, &mut asked) && !beside.iter().any(|process| is_same(process))
             });
             ended.extend(asked);
             if is_gone {
@@ -364,7 +367,7 @@ mod system {
     use super::*;
 
     /// Environments of other processes cannot be read: there is none to be recognised by its marker.
-    pub(super) fn end_marked(_: &[String], _: Signal, _: &mut Vec<Pid>) -> bool {
+    pub(super) fn end_marked(_: &[String], _: Signal, _: Option<Pid>, _: &mut Vec<Pid>) -> bool {
         true
     }
 
