@@ -68,8 +68,8 @@ impl Ended {
     }
 }
 
-/// Signals that end processes, with the same numbers on all systems.
-const SIGNALS: [(i32, &str); 11] = [
+/// Signals that end processes.
+const SIGNALS: [(i32, &str); 15] = [
     (1, " (hang-up)"),
     (2, " (interrupt)"),
     (3, " (quit)"),
@@ -80,7 +80,11 @@ const SIGNALS: [(i32, &str); 11] = [
     (9, " (kill, as when the memory is exhausted)"),
     (11, " (segmentation fault)"),
     (13, " (broken pipe)"),
+    (14, " (alarm)"),
     (15, " (terminate)"),
+    (24, " (limit of processor time)"),
+    (25, " (limit of file size)"),
+    (if cfg!(target_os = "linux") { 7 } else { 10 }, " (bus error)"),
 ];
 
 impl Running {
@@ -274,8 +278,9 @@ mod system {
     }
 
     fn group_if_alive(number: i32) -> Option<i32> {
-        let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-        // The name of the executable, in brackets, may hold blanks and brackets itself.
+        let stat = fs::read(format!("/proc/{number}/stat")).ok()?;
+        // The name of the executable, in brackets, may hold any bytes, blanks and brackets among them.
+        let stat = String::from_utf8_lossy(&stat);
         let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
         let state = fields.next()?;
         if ["Z", "X"].contains(&state) {
