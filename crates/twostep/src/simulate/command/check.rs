@@ -261,9 +261,13 @@ impl CommandSpec {
             Piece::Text(text) => text.contains(file),
         };
         let in_argument = |argument: &String| fill::pieces(argument).is_ok_and(|pieces| pieces.iter().any(is_wanted));
-        let needle = file.as_bytes();
-        let in_file =
-            |path: &Path| fs::read(path).is_ok_and(|bytes| bytes.windows(needle.len()).any(|window| window == needle));
+        // Nobody writes longer scripts, and larger data need not be searched.
+        const LONGEST: u64 = 1 << 28;
+        let Ok(name) = regex::bytes::Regex::new(&regex::escape(file)) else { return false };
+        let in_file = |path: &Path| {
+            fs::metadata(path).is_ok_and(|metadata| metadata.len() <= LONGEST)
+                && fs::read(path).is_ok_and(|bytes| name.is_match(&bytes))
+        };
         let sources = self.copy.iter().chain(&self.link).chain(self.templates.iter().map(|(_, template)| template));
         argv.iter().any(in_argument)
             || self.environment.iter().any(|(_, value)| value.contains(file))

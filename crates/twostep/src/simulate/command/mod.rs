@@ -96,8 +96,8 @@ pub enum Keep {
 /// How one output is read. A file is relative to the work folder; none is the file that `{results}` stands for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ResultsSpec {
-    /// The results file: numbers in the order of the outputs, each with or without a label, as many as a series has
-    /// coordinates; or a JSON object with the outputs by name.
+    /// The results file: a number for each output that is read so, in their order and with or without a label, or as many
+    /// as a series has coordinates; or a JSON object with the outputs by name.
     Default,
     /// A number in a file, or for a series all from there on. Words that are no numbers are passed over.
     Value {

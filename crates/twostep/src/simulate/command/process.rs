@@ -14,8 +14,10 @@ use crate::simulate::Failure;
 /// The variable by which all descendants of a run can be recognised.
 const MARKER: &str = "TWOSTEP_RUN";
 /// How long processes that were asked to end may take before they are made to.
+#[cfg(unix)]
 const GRACE: Duration = Duration::from_secs(2);
 /// How long to wait for processes that were made to end: one in an uninterruptible call may never do so.
+#[cfg(unix)]
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A run in progress; ended with all its descendants when it is dropped.
@@ -66,8 +68,8 @@ impl Ended {
     }
 }
 
-/// Signals that end processes, with the same numbers on all systems.
-const SIGNALS: [(i32, &str); 11] = [
+/// Signals that end processes.
+const SIGNALS: [(i32, &str); 15] = [
     (1, " (hang-up)"),
     (2, " (interrupt)"),
     (3, " (quit)"),
@@ -78,7 +80,11 @@ const SIGNALS: [(i32, &str); 11] = [
     (9, " (kill, as when the memory is exhausted)"),
     (11, " (segmentation fault)"),
     (13, " (broken pipe)"),
+    (14, " (alarm)"),
     (15, " (terminate)"),
+    (24, " (limit of processor time)"),
+    (25, " (limit of file size)"),
+    (if cfg!(target_os = "linux") { 7 } else { 10 }, " (bus error)"),
 ];
 
 impl Running {
@@ -230,7 +236,7 @@ mod unix {
             let _ = kill_process_group(group, signal);
             let mut asked = Vec::new();
             let is_gone = wait_until(limit, &mut || {
-                system::end_marked(&markers, signal, &mut asked) && system::has_gone(child, group)
+                system::end_marked(&markers, signal, Some(group), &mut asked) && system::has_gone(child, group)
             });
             if is_gone {
                 break;
@@ -272,8 +278,9 @@ mod system {
     }
 
     fn group_if_alive(number: i32) -> Option<i32> {
-        let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-        // The name of the executable, in brackets, may hold blanks and brackets itself.
+        let stat = fs::read(format!("/proc/{number}/stat")).ok()?;
+        // The name of the executable, in brackets, may hold any bytes, blanks and brackets among them.
+        let stat = String::from_utf8_lossy(&stat);
         let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
         let state = fields.next()?;
         if ["Z", "X"].contains(&state) {
@@ -306,10 +313,11 @@ mod system {
         }
     }
 
-    /// Sends `signal` once to each process with one of the markers, and says whether there is none. `asked` are those to
-    /// which it was sent.
-    pub(super) fn end_marked(markers: &[String], signal: Signal, asked: &mut Vec<Pid>) -> bool {
-        let marked: Vec<Pid> = processes().iter().map(|p| p.pid).filter(|pid| is_marked(*pid, markers)).collect();
+    /// Sends `signal` once to each process with one of the markers outside the group `but`, and says whether there is
+    /// none. `asked` are those to which it was sent.
+    pub(super) fn end_marked(markers: &[String], signal: Signal, but: Option<Pid>, asked: &mut Vec<Pid>) -> bool {
+        let others = processes().into_iter().filter(|process| Pid::from_raw(process.group) != but);
+        let marked: Vec<Pid> = others.map(|process| process.pid).filter(|pid| is_marked(*pid, markers)).collect();
         for pid in &marked {
             if !asked.contains(pid) {
                 asked.push(*pid);
@@ -344,7 +352,7 @@ mod system {
             }
             let mut asked = Vec::new();
             let is_gone = wait_until(limit, &mut || {
-                end_marked(markers, signal, &mut asked) && !beside.iter().any(|process| is_same(process))
+                end_marked(markers, signal, None, &mut asked) && !beside.iter().any(|process| is_same(process))
             });
             ended.extend(asked);
             if is_gone {
@@ -364,7 +372,7 @@ mod system {
     use super::*;
 
     /// Environments of other processes cannot be read: there is none to be recognised by its marker.
-    pub(super) fn end_marked(_: &[String], _: Signal, _: &mut Vec<Pid>) -> bool {
+    pub(super) fn end_marked(_: &[String], _: Signal, _: Option<Pid>, _: &mut Vec<Pid>) -> bool {
         true
     }
 

@@ -7,14 +7,17 @@ use std::path::Path;
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-use super::{ResultsSpec, Row, Which};
+use super::{RESULTS_FILE, ResultsSpec, Row, Which};
 use crate::simulate::{Over, Reading, Wanted};
 use crate::table::{Table, counted, foreign_number};
 
 /// Reads every output; an error says in words what is wrong.
 pub(super) fn read(specs: &[ResultsSpec], folder: &Path, outputs: &[Wanted]) -> Result<Vec<Reading>, String> {
+    if specs.len() != outputs.len() {
+        return Err(format!("there are {} ways to read {}", specs.len(), counted(outputs.len(), "output")));
+    }
     let mut files = Files::new(folder);
-    // Where the values of an output begin among those of all outputs.
+    // Where the numbers of an output begin among those of all outputs that are read by default.
     let mut first = 1;
     let mut out = Vec::with_capacity(outputs.len());
     for (spec, output) in specs.iter().zip(outputs) {
@@ -27,6 +30,14 @@ pub(super) fn read(specs: &[ResultsSpec], folder: &Path, outputs: &[Wanted]) -> 
             _ => one(&mut files, spec, output),
         };
         out.push(reading.map_err(|problem| format!("{}: {problem}", output.name))?);
+    }
+    // Among more numbers than are wanted, it would be a guess which are meant.
+    if let Some(numbers) = files.numbers.get(RESULTS_FILE)
+        && specs.contains(&ResultsSpec::Default)
+        && numbers.len() >= first
+    {
+        let found = counted(numbers.len(), "number");
+        return Err(format!("{RESULTS_FILE} has {found} where the outputs need {}; say which are read", first - 1));
     }
     Ok(out)
 }
@@ -59,7 +70,8 @@ impl<'a> Files<'a> {
     fn numbers(&mut self, file: &str) -> Result<&[f64], String> {
         if !self.numbers.contains_key(file) {
             let text = self.text(file)?;
-            if let Some(line) = text.lines().map(str::trim).find(|line| !line.is_empty())
+            if file == RESULTS_FILE
+                && let Some(line) = text.lines().map(str::trim).find(|line| !line.is_empty())
                 && line.get(..4).is_some_and(|word| word.eq_ignore_ascii_case("fail"))
             {
                 return Err(format!("{file} says that the run failed: {}", shortened(line)));
@@ -80,10 +92,9 @@ impl<'a> Files<'a> {
     fn document(&mut self, file: &str) -> Result<&Value, String> {
         cached(&mut self.documents, file, || {
             let text = load(self.folder, file)?;
-            let text = text.trim_start_matches('\u{feff}');
-            let parsed = serde_json::from_str(text).or_else(|problem| {
+            let parsed = serde_json::from_str(&text).or_else(|problem| {
                 // Python writes what is not finite as words that JSON does not have.
-                serde_json::from_str(&with_quoted_words(text)).map_err(|_| problem)
+                serde_json::from_str(&with_quoted_words(&text)).map_err(|_| problem)
             });
             parsed.map_err(|problem| format!("{file} is not JSON: {problem}"))
         })
@@ -110,12 +121,13 @@ fn load(folder: &Path, file: &str) -> Result<String, String> {
         return Err(format!("{file} is empty"));
     }
     // A sign of another encoding may stand in a comment or unit: only numbers and names matter.
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned())
 }
 
 /// The number that a word is, NaN if it stands for one that is missing; none for a label.
 fn number_of_word(word: &str) -> Option<f64> {
-    let word = word.trim_start_matches('\u{feff}').trim_end_matches([',', ';']);
+    let word = word.trim_end_matches([',', ';']);
     // Fortran writes stars where a number does not fit: passing over them would shift all others.
     let is_overflow = word.len() > 1 && word.bytes().all(|byte| byte == b'*');
     foreign_number(word).or_else(|| (is_overflow || is_missing(word)).then_some(f64::NAN))
@@ -129,7 +141,7 @@ fn is_missing(text: &str) -> bool {
 /// The default of `output`, whose numbers begin at the one of number `first`.
 fn default(files: &mut Files, file: &str, output: &Wanted, first: usize) -> Result<Reading, String> {
     let text = files.text(file)?;
-    if text.trim_start_matches('\u{feff}').trim_start().starts_with('{') {
+    if text.trim_start().starts_with('{') {
         let path = [Step::Key(output.name.clone())];
         return json(files, file, &path, None, output);
     }
@@ -463,7 +475,6 @@ fn shortened(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::command::RESULTS_FILE;
     use proptest::prelude::*;
     use std::path::PathBuf;
 
@@ -529,11 +540,15 @@ mod tests {
         assert_eq!(readings[2].values, [1000.0]);
         assert_eq!(all("1 2 3 4").unwrap_err(), "c: results.out has 4 numbers, and number 5 is wanted");
         assert_eq!(all("1 2,3,4 3 4 5").unwrap_err(), "a: `2,3,4` in results.out is not a number");
+        assert_eq!(
+            all("1 2 3 4 5 6").unwrap_err(),
+            "results.out has 6 numbers where the outputs need 5; say which are read"
+        );
         assert!(all("1 ******** 3 4 5").unwrap()[1].values[0].is_nan());
         assert_eq!(all("1 2 3 4 inf").unwrap_err(), "c: the value of results.out is inf");
         assert_eq!(all("-nan(ind) 2 3 4 5").unwrap_err(), "a: the value of results.out is missing or NaN");
         assert_eq!(all("1 2 -inf 4 5").unwrap_err(), "b: value 2 of results.out is -inf");
-        for failed in ["fail", "FAIL\n1 2 3 4 5", "\n  Failed: no convergence"] {
+        for failed in ["fail", "FAIL\n1 2 3 4 5", "\n  Failed: no convergence", "\u{feff}fail"] {
             assert!(all(failed).unwrap_err().starts_with("a: results.out says that the run failed: "), "{failed}");
         }
         assert_eq!(all(" \r\n ").unwrap_err(), "a: results.out is empty");

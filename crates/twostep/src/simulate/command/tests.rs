@@ -191,7 +191,7 @@ fn every_run_has_its_files_and_variables() {
 fn results_come_from_any_file() {
     let mut study = Study::new(
         "kinds",
-        r#"echo "drag = 1.5"; mkdir out; printf 't;y\r\n0;1,5\r\n1;2,5\r\n' > out/y.csv; echo '{"r": [1, 2]}' > r.json"#,
+        r#"echo "Failed to find a colour map"; echo "drag = 1.5"; mkdir out; printf 't;y\r\n0;1,5\r\n1;2,5\r\n' > out/y.csv; echo '{"r": [1, 2]}' > r.json"#,
     );
     let over = |at| Some(Over { name: "t".to_owned(), at });
     let outputs = [
