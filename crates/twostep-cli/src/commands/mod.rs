@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::output::{self, Look};
 use crate::progress::Progress;
 use crate::{results, session};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::path::Path;
 use twostep::Error;
 use twostep::run::{Project, SettingResult, summary};

@@ -526,7 +526,7 @@ impl<'a> Runner<'a> {
                     Err(reason) => reason,
                 };
                 self.ledger.fail(run.id, &reason, seconds)?;
-                let inputs: Vec<String> = run.inputs.iter().map(|(name, x)| format!("{name} = {x}")).collect();
+                let inputs: Vec<String> = self.inputs(run).iter().map(|(name, x)| format!("{name} = {x}")).collect();
                 let tried = if most > 1 { format!(" (attempt {attempt} of {most})") } else { String::new() };
                 monitor.notice(&format!("run {} failed{tried} at {}: {reason}", run.id, inputs.join(", ")));
                 if attempt == most {
@@ -566,11 +566,9 @@ impl<'a> Runner<'a> {
         if !proceed() {
             return Err(Error::Interrupted);
         }
-        let value = |name: &String| run.inputs.iter().find(|(other, _)| other == name).map_or(f64::NAN, |(_, x)| *x);
-        let names = named(self.study, &vec![0.0; self.study.n_run_inputs()]);
         let job = Job {
             id: run.id,
-            inputs: names.iter().map(|(name, _)| (name.clone(), value(name))).collect(),
+            inputs: self.inputs(run),
             folder: self.folder(run.id),
             marker: self.ledger.marker(run.id),
             attempt,
@@ -610,6 +608,13 @@ impl<'a> Runner<'a> {
                 Err(Error::Interrupted)
             }
         }
+    }
+
+    /// Inputs of a run in the order of the study.
+    fn inputs(&self, run: &Run) -> Vec<(String, f64)> {
+        let value = |name: &String| run.inputs.iter().find(|(other, _)| other == name).map_or(f64::NAN, |(_, x)| *x);
+        let names = named(self.study, &vec![0.0; self.study.n_run_inputs()]);
+        names.iter().map(|(name, _)| (name.clone(), value(name))).collect()
     }
 
     fn server(&self) -> Result<&UmbridgeModel> {

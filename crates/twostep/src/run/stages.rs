@@ -8,7 +8,7 @@ use crate::infer::{self, Derived, Engine, IPosterior, InferSpec, Measured, Prepa
 use crate::likelihood::{Generator, Sd};
 use crate::matrix::Matrix;
 use crate::monitor::{Monitor, Silent};
-use crate::simulate::{self, Over, Reading, Simulator, design};
+use crate::simulate::{self, Over, Reading, Simulator, SimulatorKind, design};
 use crate::store::{FailedRun, RunLedger, RunSource, read_draws};
 use crate::stream::Stream;
 use crate::study::{Condition, MeasurementSource, Output, Study, Unknown, read_measurements};
@@ -72,9 +72,17 @@ impl<'a> Call<'a> {
     /// Makes every run that it is asked for, those outside this process with the ledger in `folder`, whose lock the caller
     /// holds.
     pub(super) fn open(study: &'a Study, folder: &Path, purpose: RunSource) -> Result<Self> {
-        let source = match study.simulator.builtin() {
-            Some(name) => CallSource::Builtin(simulate::builtin(name)?),
-            None => CallSource::Runner(Box::new(Runner::open(study, folder)?), purpose),
+        let source = match &study.simulator.kind {
+            SimulatorKind::Builtin(name) => CallSource::Builtin(simulate::builtin(name)?),
+            SimulatorKind::Elsewhere => {
+                let found = "the study has finished runs only, and no simulator that could be run";
+                return Err(Error::invalid(
+                    "simulator",
+                    found,
+                    "use calibrate.truth = \"held-out-runs\", or add a command",
+                ));
+            }
+            _ => CallSource::Runner(Box::new(Runner::open(study, folder)?), purpose),
         };
         Ok(Self { study, source })
     }

@@ -6,7 +6,7 @@ use super::{Project, Stale, Workplace};
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
-use crate::simulate::Reading;
+use crate::simulate::{Reading, SimulatorKind};
 use crate::special::{gamma_tails, normal_cdf};
 use crate::store::{Folder, RunSource};
 use crate::stream::Stream;
@@ -157,6 +157,11 @@ impl Project {
                 }
                 self.import_runs(file)?;
                 found.runs.into_iter().map(|run| (run.inputs, Ok(run.readings))).unzip()
+            }
+            None if study.simulator.kind == SimulatorKind::Elsewhere => {
+                let found = "the study has no simulator that could be run";
+                let repair = "write the runs with --export, make them, and give them back with --results";
+                return Err(Error::invalid("simulator", found, repair));
             }
             None => {
                 let outcomes = self.verifying_runs(index, &points, &mut workplace, monitor)?;

@@ -67,7 +67,11 @@ impl SimulatorSpec {
     pub fn name(&self) -> String {
         match &self.kind {
             SimulatorKind::Builtin(name) => name.clone(),
-            SimulatorKind::Command(command) => command.argv.first().cloned().unwrap_or_default(),
+            SimulatorKind::Command(command) => {
+                // `python3 model.py`, without what differs from run to run.
+                let fixed = command.argv.iter().take_while(|argument| !argument.contains('{'));
+                fixed.map(String::as_str).collect::<Vec<_>>().join(" ")
+            }
             SimulatorKind::Umbridge(server) => server.model.clone().unwrap_or_else(|| server.url.clone()),
             SimulatorKind::Elsewhere => {
                 let file = self.table.as_ref().and_then(|path| path.file_name());

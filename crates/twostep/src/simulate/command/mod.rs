@@ -210,22 +210,6 @@ impl CommandSpec {
         on_start: &dyn Fn(i32) -> crate::error::Result<()>,
         proceed: &dyn Fn() -> bool,
     ) -> Result<Vec<Reading>, Failure> {
-        let outcome = self.run_untidily(job, outputs, on_start, proceed);
-        match &outcome {
-            // The run counts as never made: there is no failure to look into.
-            Err(Failure::Interrupted) => self.tidy(&job.folder, true),
-            _ => self.tidy(&job.folder, outcome.is_ok()),
-        }
-        outcome
-    }
-
-    fn run_untidily(
-        &self,
-        job: &Job,
-        outputs: &[Wanted],
-        on_start: &dyn Fn(i32) -> crate::error::Result<()>,
-        proceed: &dyn Fn() -> bool,
-    ) -> Result<Vec<Reading>, Failure> {
         let running = self.start(job, outputs).map_err(Failure::Failed)?;
         on_start(running.process_group()).map_err(|problem| Failure::Failed(problem.to_string()))?;
         let ended = running.wait(self.timeout, proceed)?;
