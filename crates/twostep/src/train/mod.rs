@@ -455,9 +455,7 @@ impl Fit<'_> {
         sigma_a: Vec<f64>,
         log_weights: Vec<f64>,
     ) -> Block {
-        let mut report = self.report(method, &coefficients, &sigma_a, &log_weights);
-        report.parameters = exact.summary(self.surrogate.names());
-        report.leave_one_out = exact.leave_one_out();
+        let mut report = self.report(method, &coefficients, &sigma_a, &log_weights, Some(exact));
         report.advise();
         Block { coefficients, sigma_a, log_weights, report }
     }
@@ -467,7 +465,7 @@ impl Fit<'_> {
         let coefficients = draws.values().select_rows(&(start..start + p).collect::<Vec<_>>());
         let sigma_a = draws.values().row(start + p).to_vec();
         let log_weights = draws.log_weights().to_vec();
-        let mut report = self.report("imported", &coefficients, &sigma_a, &log_weights);
+        let mut report = self.report("imported", &coefficients, &sigma_a, &log_weights, None);
         report.advise();
         Block { coefficients, sigma_a, log_weights, report }
     }
@@ -512,7 +510,7 @@ impl Fit<'_> {
         let coefficients = Matrix::from_fn(p, columns.len(), |j, s| columns[s][j]);
         let sigma_a: Vec<f64> = columns.iter().map(|c| c[p]).collect();
         let log_weights = vec![0.0; columns.len()];
-        let mut report = self.report(method, &coefficients, &sigma_a, &log_weights);
+        let mut report = self.report(method, &coefficients, &sigma_a, &log_weights, None);
         if !replaced {
             report.divergences = divergences;
             report.troubled = in_trouble;
@@ -552,8 +550,15 @@ impl Fit<'_> {
         Ok(Block { coefficients, sigma_a, log_weights, report })
     }
 
-    /// Summary, posterior predictive and leave-one-out from draws.
-    fn report(&self, method: &str, coefficients: &Matrix, sigma_a: &[f64], log_weights: &[f64]) -> TReport {
+    /// Posterior predictive from draws; summary and leave-one-out too, unless they are known exactly.
+    fn report(
+        &self,
+        method: &str,
+        coefficients: &Matrix,
+        sigma_a: &[f64],
+        log_weights: &[f64],
+        exact: Option<&Exact>,
+    ) -> TReport {
         let names = self.surrogate.names().iter().cloned().chain(["sigma_a".to_string()]).collect();
         let values: Vec<f64> = coefficients.data().iter().chain(sigma_a).copied().collect();
         let draws = Draws::weighted(
@@ -561,51 +566,73 @@ impl Fit<'_> {
             Matrix::from_rows(coefficients.rows() + 1, sigma_a.len(), values),
             log_weights.to_vec(),
         );
-        let parameters = (0..draws.names().len())
-            .map(|p| ParameterSummary {
-                name: draws.names()[p].clone(),
-                mean: draws.mean(p),
-                sd: draws.sd(p),
-                quantiles: PROBABILITIES.map(|q| draws.quantile(p, q)),
-                r_hat: None,
-                ess_bulk: None,
-                mcse_mean: None,
-            })
-            .collect();
         let mut eta = Matrix::default();
         self.surrogate.predict(&self.rows.x, coefficients, &mut eta, &mut Scratch::default());
-        let weights = draws.weights();
-        let n = self.rows.z.len();
-        let (mut inside, mut rows, mut k_hats) = (0, Vec::with_capacity(n), Vec::with_capacity(n));
-        for i in 0..n {
-            let z = self.rows.z[i];
-            let sd: Vec<f64> = sigma_a.iter().map(|a| a.hypot(self.rows.sigma_s[i])).collect();
-            let below = |weights: &[f64]| -> f64 {
-                weights.iter().zip(eta.row(i)).zip(&sd).map(|((w, e), s)| w * normal_cdf((z - e) / s)).sum()
-            };
-            inside += usize::from((0.05..=0.95).contains(&below(&weights)));
-            let log_ratios: Vec<f64> = (0..sd.len())
-                .map(|s| 0.5 * ((z - eta[(i, s)]) / sd[s]).powi(2) + sd[s].ln() + draws.log_weights()[s])
-                .collect();
-            let smoothed = psis::smooth(&log_ratios);
-            let loo: Vec<f64> = smoothed.log_weights.iter().map(|w| w.exp()).collect();
-            let mean: f64 = loo.iter().zip(eta.row(i)).map(|(w, e)| w * e).sum();
-            let variance: f64 =
-                loo.iter().zip(eta.row(i)).zip(&sd).map(|((w, e), s)| w * (s * s + (e - mean).powi(2))).sum();
-            rows.push((mean, variance.sqrt(), below(&loo)));
-            k_hats.push(smoothed.k_hat);
-        }
+        let predicted = |i: usize| Predicted {
+            z: self.rows.z[i],
+            eta: eta.row(i),
+            sd: sigma_a.iter().map(|a| a.hypot(self.rows.sigma_s[i])).collect(),
+        };
+        let (n, weights) = (self.rows.z.len(), draws.weights());
+        let inside = (0..n).filter(|&i| (0.05..=0.95).contains(&predicted(i).below(&weights))).count();
+        let (parameters, leave_one_out) = match exact {
+            Some(exact) => (exact.summary(self.surrogate.names()), exact.leave_one_out()),
+            None => {
+                let left_out = (0..n).map(|i| predicted(i).left_out(draws.log_weights()));
+                let (rows, k_hats): (Vec<_>, Vec<f64>) = left_out.unzip();
+                (summary(&draws), LeaveOneOut::new(&self.rows.z, &rows, Some(&k_hats)))
+            }
+        };
         TReport {
             output: self.name.to_string(),
             method: method.to_string(),
             n_rows: n,
             parameters,
             predictive_coverage_90: inside as f64 / n as f64,
-            leave_one_out: LeaveOneOut::new(&self.rows.z, &rows, Some(&k_hats)),
+            leave_one_out,
             divergences: 0,
             troubled: false,
             warnings: Vec::new(),
         }
+    }
+}
+
+/// Every parameter of some draws.
+fn summary(draws: &Draws) -> Vec<ParameterSummary> {
+    let of_parameter = |(p, name): (usize, &String)| ParameterSummary {
+        name: name.clone(),
+        mean: draws.mean(p),
+        sd: draws.sd(p),
+        quantiles: PROBABILITIES.map(|q| draws.quantile(p, q)),
+        r_hat: None,
+        ess_bulk: None,
+        mcse_mean: None,
+    };
+    draws.names().iter().enumerate().map(of_parameter).collect()
+}
+
+/// A training row under every draw.
+struct Predicted<'a> {
+    z: f64,
+    eta: &'a [f64],
+    sd: Vec<f64>,
+}
+
+impl Predicted<'_> {
+    /// Predictive probability below the row's value.
+    fn below(&self, weights: &[f64]) -> f64 {
+        weights.iter().zip(self.eta).zip(&self.sd).map(|((w, e), s)| w * normal_cdf((self.z - e) / s)).sum()
+    }
+
+    /// Predictive mean, sd and probability below the value without the row, and the Pareto k-hat of leaving it out.
+    fn left_out(&self, log_weights: &[f64]) -> ((f64, f64, f64), f64) {
+        let ratio = |s: usize| 0.5 * ((self.z - self.eta[s]) / self.sd[s]).powi(2) + self.sd[s].ln() + log_weights[s];
+        let smoothed = psis::smooth(&(0..self.sd.len()).map(ratio).collect::<Vec<f64>>());
+        let loo: Vec<f64> = smoothed.log_weights.iter().map(|w| w.exp()).collect();
+        let mean: f64 = loo.iter().zip(self.eta).map(|(w, e)| w * e).sum();
+        let parts = loo.iter().zip(self.eta).zip(&self.sd);
+        let variance: f64 = parts.map(|((w, e), s)| w * (s * s + (e - mean).powi(2))).sum();
+        ((mean, variance.sqrt(), self.below(&loo)), smoothed.k_hat)
     }
 }
 
