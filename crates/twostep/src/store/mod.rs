@@ -1,8 +1,10 @@
 //! What is kept on disk of each setting: training set, T-draws, I-draws, reports, and a ledger of what made which file.
 
 mod journal;
+mod t_posteriors;
 
 pub use journal::{Heading, Journal};
+pub use t_posteriors::{TPosteriors, TrialPosterior};
 
 use crate::draws::Draws;
 use crate::error::{Error, Result};
