@@ -94,9 +94,9 @@ fn tail_series() -> &'static [f64; TERMS] {
 /// Values for which a series is summed together: four registers of each of its three arrays.
 const LANES: usize = 16;
 
-/// `ln Phi(z)` of every lane, without branches; the error is a few ulp of the result or of 1, whichever is more.
+/// `ln(1 - Phi(|z|))` of every lane, without branches; the error is a few ulp of the result or of 1, whichever is more.
 #[inline(always)]
-fn log_normal_cdf(z: &[f64; LANES], series: &[f64; TERMS]) -> [f64; LANES] {
+fn log_tail(z: &[f64; LANES], series: &[f64; TERMS]) -> [f64; LANES] {
     // Beyond, the square alone decides, and an infinite one would leave a NaN.
     let (mut y, mut u, mut twice) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
     for lane in 0..LANES {
@@ -116,11 +116,48 @@ fn log_normal_cdf(z: &[f64; LANES], series: &[f64; TERMS]) -> [f64; LANES] {
     let mut out = [0.0; LANES];
     for lane in 0..LANES {
         let mills = (0.5 * twice[lane]).mul_add(here[lane], 0.5 * series[0] - before[lane]);
-        let tail = (mills + ln(u[lane])) - (0.5 * y[lane]).mul_add(y[lane], HALF_LN_TAU);
-        let above = ln(1.0 - exp(tail));
-        out[lane] = if z[lane] < 0.0 { tail } else { above };
+        out[lane] = (mills + ln(u[lane])) - (0.5 * y[lane]).mul_add(y[lane], HALF_LN_TAU);
     }
     out
+}
+
+/// `ln Phi(z)` of every lane, as precise.
+#[inline(always)]
+fn log_normal_cdf(z: &[f64; LANES], series: &[f64; TERMS]) -> [f64; LANES] {
+    let mut out = log_tail(z, series);
+    for lane in 0..LANES {
+        let above = ln(1.0 - exp(out[lane]));
+        out[lane] = if z[lane] < 0.0 { out[lane] } else { above };
+    }
+    out
+}
+
+/// `sum_s weight[s] Phi((x - mean[s]) / sd[s])` and its derivative by x, with `inverse_sd = 1 / sd`; lanes in a fixed order.
+pub(crate) fn normal_mixture(x: f64, weight: &[f64], mean: &[f64], inverse_sd: &[f64]) -> (f64, f64) {
+    let series = tail_series();
+    dispatch(
+        #[inline(always)]
+        || {
+            let (mut below, mut density) = ([0.0; LANES], [0.0; LANES]);
+            for ((weight, mean), inverse_sd) in
+                weight.chunks(LANES).zip(mean.chunks(LANES)).zip(inverse_sd.chunks(LANES))
+            {
+                let (mut share, mut slope, mut z) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
+                for (lane, ((weight, mean), inverse_sd)) in weight.iter().zip(mean).zip(inverse_sd).enumerate() {
+                    share[lane] = *weight;
+                    slope[lane] = weight * inverse_sd;
+                    z[lane] = (x - mean) * inverse_sd;
+                }
+                let tail = log_tail(&z, series);
+                for lane in 0..LANES {
+                    let tail = exp(tail[lane]);
+                    below[lane] += share[lane] * if z[lane] < 0.0 { tail } else { 1.0 - tail };
+                    density[lane] += slope[lane] * exp((-0.5 * z[lane]).mul_add(z[lane], -HALF_LN_TAU));
+                }
+            }
+            (below.iter().sum(), density.iter().sum())
+        },
+    )
 }
 
 /// `out[s] += log Phi((z - mu[s]) / sd(s))` with `sd(s)^2 = sd^2 + sigma_a[s]^2`.
@@ -840,5 +877,24 @@ mod tests {
         let mut excluded = [f64::NEG_INFINITY; 4];
         assert_eq!(log_mean_exp_weights(&log_alpha, &mut excluded), f64::NEG_INFINITY);
         assert_eq!(excluded, [0.0; 4]);
+    }
+
+    #[test]
+    fn a_mixture_of_normals_is_its_sum() {
+        // Not a multiple of the lanes.
+        let n = 37;
+        let value = |seed: f64| (0..n).map(move |s| (seed * (s + 1) as f64).sin());
+        let weight: Vec<f64> = value(1.3).map(|w| w * w / n as f64).collect();
+        let mean: Vec<f64> = value(2.7).map(|m| 3.0 * m).collect();
+        let inverse: Vec<f64> = value(0.9).map(|s| 1.0 / (1.1 + s)).collect();
+        for x in [-40.0, -3.0, 0.0, 0.7, 2.5, 50.0] {
+            let parts = || weight.iter().zip(&mean).zip(&inverse).map(|((w, m), i)| (w, (x - m) * i, i));
+            let below: f64 = parts().map(|(w, z, _)| w * crate::special::normal_cdf(z)).sum();
+            let density: f64 = parts().map(|(w, z, i)| w * i * crate::special::normal_density(z)).sum();
+            let found = normal_mixture(x, &weight, &mean, &inverse);
+            // A few ulp of every term, of which the largest is below one (below ten for the density).
+            assert!((found.0 - below).abs() <= 16.0 * f64::EPSILON, "{x}: {found:?} {below}");
+            assert!((found.1 - density).abs() <= 160.0 * f64::EPSILON, "{x}: {found:?} {density}");
+        }
     }
 }

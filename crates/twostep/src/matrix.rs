@@ -135,6 +135,44 @@ impl std::ops::IndexMut<(usize, usize)> for Matrix {
     }
 }
 
+/// Place of entry (i, j), `j <= i`, in a lower triangle that is stored row after row.
+pub(crate) fn in_triangle(i: usize, j: usize) -> usize {
+    i * (i + 1) / 2 + j
+}
+
+/// Replaces the lower triangle of a symmetric matrix of `n` rows by that of its Cholesky factor L; false where the matrix is
+/// not positive definite.
+pub(crate) fn cholesky(triangle: &mut [f64], n: usize) -> bool {
+    for i in 0..n {
+        for j in 0..=i {
+            let sum: f64 = (0..j).map(|k| triangle[in_triangle(i, k)] * triangle[in_triangle(j, k)]).sum();
+            let rest = triangle[in_triangle(i, j)] - sum;
+            triangle[in_triangle(i, j)] = if i == j { rest.sqrt() } else { rest / triangle[in_triangle(j, j)] };
+        }
+        // NaN is not positive either.
+        if !(triangle[in_triangle(i, i)] > 0.0 && triangle[in_triangle(i, i)].is_finite()) {
+            return false;
+        }
+    }
+    true
+}
+
+/// `x = L^-1 x`, for the lower triangle of L.
+pub(crate) fn solve_lower(triangle: &[f64], x: &mut [f64]) {
+    for i in 0..x.len() {
+        let sum: f64 = (0..i).map(|j| triangle[in_triangle(i, j)] * x[j]).sum();
+        x[i] = (x[i] - sum) / triangle[in_triangle(i, i)];
+    }
+}
+
+/// `x = L^-T x`.
+pub(crate) fn solve_lower_transposed(triangle: &[f64], x: &mut [f64]) {
+    for i in (0..x.len()).rev() {
+        let sum: f64 = (i + 1..x.len()).map(|j| triangle[in_triangle(j, i)] * x[j]).sum();
+        x[i] = (x[i] - sum) / triangle[in_triangle(i, i)];
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,5 +191,20 @@ mod tests {
         let mut sum = naive.clone();
         sum.add_transposed_product(&a.transposed(), &b);
         assert!(sum.data().iter().zip(naive.data()).all(|(s, n)| *s == 2.0 * n));
+    }
+
+    #[test]
+    fn a_triangle_factors_and_solves() {
+        // L = [[2], [1, 3], [-1, 2, 4]] and L L': small integers, exact.
+        let mut triangle = [4.0, 2.0, 10.0, -2.0, 5.0, 21.0];
+        assert!(cholesky(&mut triangle, 3));
+        assert_eq!(triangle, [2.0, 1.0, 3.0, -1.0, 2.0, 4.0]);
+        let mut x = [4.0, 11.0, 20.0];
+        solve_lower(&triangle, &mut x);
+        assert_eq!(x, [2.0, 3.0, 4.0]);
+        let mut x = [2.0, 17.0, 16.0];
+        solve_lower_transposed(&triangle, &mut x);
+        assert_eq!(x, [1.5, 3.0, 4.0]);
+        assert!(!cholesky(&mut [1.0, 2.0, 1.0], 2));
     }
 }

@@ -82,6 +82,29 @@ fn only_e_lik_passes_the_exact_null() {
     }
 }
 
+/// The same trials by the grid, which knows nothing of normals.
+#[test]
+fn the_grid_places_truths_as_closed_forms_do() {
+    let place = Place::new("null-grid");
+    let with = |engine: &str| {
+        let settings = place.shipped("null", |text| {
+            let text = text.replace("t_trials = 20000", "t_trials = 40");
+            format!("{text}\n[infer]\nengine = \"{engine}\"\n")
+        });
+        place.project(settings, engine).calibrate(&Silent).unwrap().remove(0).trials
+    };
+    for (exact, grid) in with("exact").iter().zip(&with("grid")) {
+        assert_eq!((exact.evidence.engine.as_str(), grid.evidence.engine.as_str()), ("exact", "grid"));
+        let (exact, error) = (&exact.ranked[0], grid.evidence.quadrature_error.unwrap().max(1e-6));
+        let grid = &grid.ranked[0];
+        assert_eq!(exact.truth, grid.truth);
+        // An error of the grid in sds moves a probability by the density, which is at most 0.4 per sd of its narrowest part.
+        assert!((exact.pit - grid.pit).abs() <= 2.0 * error, "{exact:?} {grid:?}");
+        let width = exact.q95 - exact.q05;
+        assert!((exact.q05 - grid.q05).abs().max((exact.q95 - grid.q95).abs()) <= error * width, "{exact:?} {grid:?}");
+    }
+}
+
 /// The same by chains that start blind, with ranks among thinned draws.
 #[test]
 fn e_lik_passes_the_exact_null_by_nuts_too() {
@@ -191,6 +214,36 @@ fn another_method_or_more_trials_leave_the_rest_as_it_is() {
         assert_eq!(before.trials, after.trials[..before.trials.len()]);
         assert_eq!(after.trials.len(), before.trials.len() / 4 * 5);
     }
+}
+
+/// A method that is added computes nothing but itself, and comes out as if it had been there from the start.
+#[test]
+fn an_added_method_trains_nothing() {
+    let place = Place::new("added");
+    let settings = |methods: &str| {
+        place.shipped("paper/logistic_calibration", |text| {
+            let text = text.replace("[5, 6, 7, 8, 9, 10]", "[8]").replace("t_trials = 10", "t_trials = 2");
+            let text = text.replace("i_trials = 20", "i_trials = 2").replace("draws = 1000", "draws = 100");
+            text.replace("[\"point\", \"e-lik\", \"e-log-lik\", \"e-post\"]", methods)
+        })
+    };
+    let calibrate = |methods: &str, results: &str| {
+        let project = place.project(settings(methods), results);
+        let calibration = project.calibrate(&Silent).unwrap().remove(0);
+        let kept = std::fs::read_dir(journal(&project, &calibration).with_extension("")).unwrap().count();
+        (calibration, kept, files(project.folder()))
+    };
+    let (first, kept, _) = calibrate("[\"point\"]", "grown");
+    assert_eq!((first.trained, kept), (2, 2));
+    let (both, kept, grown) = calibrate("[\"point\", \"e-log-lik\"]", "grown");
+    assert_eq!((both.trained, kept), (0, 2));
+    assert_eq!(both.plan.missing_runs, 4, "one run for each I-trial, none to train with");
+    let (fresh, _, whole) = calibrate("[\"point\", \"e-log-lik\"]", "fresh");
+    assert_eq!(fresh.trained, 2);
+    assert_eq!(grown, whole);
+    // Whoever deletes the trials wants them done again.
+    std::fs::remove_file(journal(&place.project(settings("[\"point\"]"), "grown"), &both)).unwrap();
+    assert_eq!(calibrate("[\"point\"]", "grown").0.trained, 2);
 }
 
 fn journal(project: &Project, calibration: &Calibration) -> PathBuf {

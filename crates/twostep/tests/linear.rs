@@ -53,8 +53,8 @@ impl Linear {
         train::train(&self.set, &tasks, &scales, spec, imported, Stream::root(1), &twostep::monitor::Silent).unwrap()
     }
 
-    fn infer(&self, posterior: &TPosterior) -> Vec<(String, QuantitySummary)> {
-        let spec = InferSpec { engine: Engine::Grid, draws: 100, ..InferSpec::default() };
+    fn infer(&self, posterior: &TPosterior, engine: Engine) -> Vec<(String, QuantitySummary)> {
+        let spec = InferSpec { engine, draws: 100, ..InferSpec::default() };
         let measured = [Measured { output: "y".into(), y: vec![self.y], known: Matrix::zeros(1, 0), sd: None }];
         let problem = Problem {
             outputs: &posterior.outputs,
@@ -89,7 +89,8 @@ fn table_from_quadrature_nodes() {
     for result in all["results"].as_array().unwrap() {
         let case = Linear::slope_intercept(result["sigma_A"].as_f64().unwrap());
         let spec = TrainSpec { method: TrainMethod::Nodes, draws: 100_000, ..TrainSpec::default() };
-        for (method, omega) in case.infer(&case.train(&spec, None)) {
+        let posterior = case.train(&spec, None);
+        for (method, omega) in [Engine::Grid, Engine::Exact].iter().flat_map(|engine| case.infer(&posterior, *engine)) {
             let (mean, sd) = reference(result, &method);
             assert!((omega.mean - mean).abs() < PRINTED, "{method}: mean {} against {mean}", omega.mean);
             assert!((omega.sd - sd).abs() < PRINTED, "{method}: sd {} against {sd}", omega.sd);
@@ -107,10 +108,10 @@ fn slope_only_is_bimodal_and_exact() {
         let t = &posterior.outputs[0].report.parameters[0];
         // Closed form, to rounding of a 1 x 1 solve.
         assert!((t.mean - result["T_mean"].as_f64().unwrap()).abs() < 8.0 * f64::EPSILON * t.mean.abs());
-        for (method, omega) in case.infer(&posterior) {
+        for (method, omega) in [Engine::Grid, Engine::Exact].iter().flat_map(|engine| case.infer(&posterior, *engine)) {
             let (mean, sd) = reference(result, &method);
-            // The grid's own stated error.
-            let tolerance = omega.quadrature_error.unwrap().max(1e-4) * sd;
+            // The grid's own stated error, and the nodes'.
+            let tolerance = omega.quadrature_error.unwrap_or(0.0).max(1e-4) * sd;
             assert!((omega.mean - mean).abs() < tolerance, "{method}: mean {} against {mean}", omega.mean);
             assert!((omega.sd - sd).abs() < tolerance, "{method}: sd {} against {sd}", omega.sd);
             // At sigma_A = 0.5 the second mode holds less than the tenth that the interval leaves out.
@@ -134,10 +135,12 @@ fn given_random_draws() {
         let values = Matrix::from_fn(3, rows.len(), |p, s| if p < 2 { columns[p][rows[s]] } else { sigma_a });
         let draws = Draws::new(vec!["c[0]".into(), "c[1]".into(), "sigma_a".into()], values);
         let case = Linear::slope_intercept(sigma_a);
-        for (method, omega) in case.infer(&case.train(&TrainSpec::default(), Some(draws))) {
+        let posterior = case.train(&TrainSpec::default(), Some(draws));
+        for (method, omega) in [Engine::Grid, Engine::Exact].iter().flat_map(|engine| case.infer(&posterior, *engine)) {
             let (mean, sd) = reference(result, &method);
-            // Every reference here is an exact mixture of normals; ours is the grid with its stated error.
-            let tolerance = omega.quadrature_error.unwrap().max(1e-4) * sd;
+            // Every reference here is an exact mixture of normals, printed with sixteen digits, and so is the exact engine's;
+            // the grid has its stated error.
+            let tolerance = omega.quadrature_error.map_or(1e-12, |error| error.max(1e-4)) * sd;
             assert!((omega.mean - mean).abs() < tolerance, "{method}: mean {} against {mean}", omega.mean);
             assert!((omega.sd - sd).abs() < tolerance, "{method}: sd {} against {sd}", omega.sd);
         }

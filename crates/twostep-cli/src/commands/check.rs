@@ -8,7 +8,7 @@ use crate::session::{self, describe};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use twostep::Error;
-use twostep::infer::{Engine, Measured, choose_engine};
+use twostep::infer::{Engine, Measured};
 use twostep::likelihood::Family;
 use twostep::study::{self, MeasurementSource, Output, Setting, Study, read_measurements};
 use twostep::table::{Table, counted};
@@ -200,9 +200,9 @@ fn engine(study: &Study) -> &'static str {
         Family::LogNormal { .. } => output.log,
         Family::StudentT { .. } => false,
     };
-    match choose_engine(study.infer.engine, study.unknowns.len()) {
-        Engine::Grid if study.infer.engine == Engine::Auto && !study.outputs.iter().all(reduces) => "grid or smc",
-        engine => engine.name(),
+    match study.engine() {
+        Ok(Engine::Grid) if study.infer.engine == Engine::Auto && !study.outputs.iter().all(reduces) => "grid or smc",
+        engine => engine.unwrap_or(study.infer.engine).name(),
     }
 }
 

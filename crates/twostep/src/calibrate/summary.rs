@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::spec::Truth;
@@ -145,7 +146,7 @@ pub struct Region {
 /// Everything by method, in the order in which the trials name them.
 pub fn summarise(trials: &[Trial], context: &Context) -> Vec<MethodSummary> {
     let methods = distinct(trials.iter().map(|trial| trial.method.as_str()));
-    let mut summaries: Vec<MethodSummary> = methods.into_iter().map(|name| method(trials, name, context)).collect();
+    let mut summaries: Vec<MethodSummary> = methods.into_par_iter().map(|name| method(trials, name, context)).collect();
     // A verdict looks at the other methods, too.
     let verdicts: Vec<Verdict> =
         summaries.iter().map(|method| verdict::judge(method, &summaries, trials, context)).collect();

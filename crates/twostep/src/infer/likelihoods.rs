@@ -238,6 +238,11 @@ impl Likelihoods {
         self.outputs.iter().position(|o| o.term.sigma == Some(j)).expect("every sigma belongs to an output")
     }
 
+    /// The outputs that were measured.
+    pub(super) fn terms(&self) -> impl Iterator<Item = &OutputTerm> {
+        self.outputs.iter().map(|output| &output.term)
+    }
+
     /// Number of outputs that were measured.
     pub(super) fn n_outputs(&self) -> usize {
         self.outputs.len()

@@ -1,7 +1,7 @@
 //! Where true values lie in I-posteriors, at the least cost: what calibration asks thousands of times.
 
 use super::propagation::Method;
-use super::{Diagnostics, Engine, IPosterior, InferSpec, Prepared, engine_grid, infer};
+use super::{Diagnostics, Engine, IPosterior, InferSpec, Prepared, engine_exact, engine_grid, infer};
 use crate::error::Result;
 use crate::monitor::Monitor;
 use crate::stream::Stream;
@@ -14,7 +14,7 @@ const MOST_RANKED: usize = 99;
 /// Where a true value lies in its posterior.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Place {
-    /// Posterior probability below the value: exact from a grid, [`rank`]'s from draws.
+    /// Posterior probability below the value: known from mixtures and grids, [`rank`]'s from draws.
     pub pit: f64,
     /// Posterior probability below the value by all draws, which is what intervals go by; from a grid the same.
     pub below: f64,
@@ -54,8 +54,10 @@ pub fn locate(
     monitor: &dyn Monitor,
 ) -> Result<Vec<Located>> {
     let engine = prepared.engine(spec);
-    if engine == Engine::Grid {
-        return engine_grid::locate(prepared, spec, truth, monitor);
+    match engine {
+        Engine::Exact => return engine_exact::locate(prepared, spec, truth, monitor),
+        Engine::Grid => return engine_grid::locate(prepared, spec, truth, monitor),
+        Engine::Auto | Engine::Smc | Engine::Nuts => {}
     }
     let posteriors = infer(prepared, spec, stream, monitor)?;
     let located = posteriors.into_iter().zip(&spec.methods).map(|(posterior, &method)| {

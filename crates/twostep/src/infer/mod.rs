@@ -2,6 +2,7 @@
 //! everywhere.
 
 mod conditioned;
+mod engine_exact;
 mod engine_grid;
 mod engine_nuts;
 mod engine_smc;
@@ -13,6 +14,7 @@ mod spec;
 mod summary;
 mod target;
 
+pub use engine_exact::linear_gaussian;
 pub use likelihoods::{Likelihoods, Link, OutputTerm, Workspace};
 pub use locate::{Located, Place, locate, rank};
 pub use spec::{Engine, InferSpec, NutsSpec, SmcSpec};
@@ -30,10 +32,11 @@ use crate::prior::{Marginal, Prior};
 use crate::special::log_sum_exp;
 use crate::stream::Stream;
 use crate::train::{TrainedOutput, output_draws};
+use engine_exact::LinearGaussian;
 use propagation::{Method, Propagation, Targets};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Measurements of one output.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -143,6 +146,9 @@ pub struct Prepared {
     derived: Vec<Derived>,
     sigma_a: bool,
     censored: usize,
+    /// Whether the problem is linear-Gaussian, or why not.
+    is_linear: std::result::Result<(), String>,
+    exact: OnceLock<std::result::Result<LinearGaussian, String>>,
 }
 
 impl Prepared {
@@ -228,7 +234,14 @@ impl Prepared {
         if terms.is_empty() {
             return Err(Error::invalid("measurements", "no output was measured", "give at least one measurement"));
         }
+        let of_output = |&o: &usize| {
+            let output = &problem.outputs[o];
+            (output.name.as_str(), &*output.surrogate, output.log, &problem.noise[o])
+        };
+        let is_linear = linear_gaussian(&problem.unknowns, measured.iter().map(of_output));
         Ok(Self {
+            is_linear,
+            exact: OnceLock::new(),
             prior: Prior::new(all_names, marginals)?,
             likelihoods: Likelihoods::new(n_unknowns, n_sigmas, terms, conditioning),
             draws: problem.draws.clone(),
@@ -322,9 +335,17 @@ impl Prepared {
         self.prior.marginals().iter().zip(z).map(|(prior, &z)| prior.from_real(z).x).collect()
     }
 
+    /// The problem in closed form, or why it has none.
+    fn exact(&self) -> std::result::Result<&LinearGaussian, &str> {
+        self.is_linear.as_ref().map_err(String::as_str)?;
+        let exact = self.exact.get_or_init(|| LinearGaussian::new(&self.likelihoods, &self.prior));
+        exact.as_ref().map_err(String::as_str)
+    }
+
     /// The engine: what the study says, or the one that `auto` takes here.
     pub fn engine(&self, spec: &InferSpec) -> Engine {
-        match choose_engine(spec.engine, self.likelihoods.n_unknowns()) {
+        let is_exact = || prefers_exact(&self.derived, self.prior.names()) && self.exact().is_ok();
+        match choose_engine(spec.engine, self.likelihoods.n_unknowns(), is_exact) {
             Engine::Grid if spec.engine == Engine::Auto && self.likelihoods.grid_is_dear() => Engine::Smc,
             engine => engine,
         }
@@ -350,9 +371,17 @@ fn named_output_draws(output: &TrainedOutput, draws: &Draws) -> (Matrix, Vec<f64
     (draws.values().select_rows(coefficients), sigma_a)
 }
 
-/// The engine that `auto` takes for this many unknowns.
-pub fn choose_engine(engine: Engine, n_unknowns: usize) -> Engine {
+/// Whether an exact I-step also serves best what is derived from its unknowns: those that are affine in them. Of the others it has
+/// draws only, where a grid, for few unknowns, has quadrature.
+pub fn prefers_exact(derived: &[Derived], names: &[String]) -> bool {
+    names.len() > MAX_AXES || derived.iter().all(|derived| engine_exact::slope(derived, names).is_some())
+}
+
+/// The engine that `auto` takes for this many unknowns, where `is_exact` says whether the problem and what is derived from its
+/// unknowns have a closed form.
+pub fn choose_engine(engine: Engine, n_unknowns: usize, is_exact: impl FnOnce() -> bool) -> Engine {
     match engine {
+        Engine::Auto if is_exact() => Engine::Exact,
         Engine::Auto if n_unknowns <= MAX_AXES => Engine::Grid,
         Engine::Auto => Engine::Smc,
         other => other,
@@ -380,6 +409,7 @@ pub fn infer(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dy
     };
     let mut out = match prepared.engine(spec) {
         Engine::Grid | Engine::Auto => engine_grid::infer(prepared, spec, stream, monitor)?,
+        Engine::Exact => one_by_one(engine_exact::infer)?,
         Engine::Smc => one_by_one(engine_smc::infer)?,
         Engine::Nuts => one_by_one(engine_nuts::infer)?,
     };

@@ -7,9 +7,11 @@ use crate::train::cluster::Representative;
 /// How I-posteriors are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// Grid for up to three unknowns, else SMC.
+    /// Exact where that is possible, else grid for up to three unknowns, else SMC.
     #[default]
     Auto,
+    /// Mixtures of normals in closed form, for linear-Gaussian problems.
+    Exact,
     /// Adaptive quadrature.
     Grid,
     /// Tempered sequential Monte Carlo.
@@ -19,10 +21,14 @@ pub enum Engine {
 }
 
 impl Engine {
+    /// All, in the order in which they are preferred.
+    pub const ALL: [Self; 5] = [Self::Auto, Self::Exact, Self::Grid, Self::Smc, Self::Nuts];
+
     /// Name in the study file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
+            Self::Exact => "exact",
             Self::Grid => "grid",
             Self::Smc => "smc",
             Self::Nuts => "nuts",

@@ -92,15 +92,30 @@ const CURVE: usize = 2000;
 
 /// Parameter `d` of a grid.
 pub(super) fn from_grid(grid: &Grid, d: usize, name: &str) -> QuantitySummary {
-    let (mean, sd) = grid.moments(d);
     let marginal = grid.marginal(d);
     let quantiles = PROBABILITIES.map(|p| marginal.quantile(p));
-    let curve = marginal.density(CURVE);
-    let mass: Vec<f64> =
-        curve.iter().enumerate().map(|(i, (_, d))| d * (edge(&curve, i + 1) - edge(&curve, i))).collect();
-    let mut out = QuantitySummary::new(name, mean, sd, quantiles, highest_density(&curve, &mass, 0.9));
+    let mut out = from_curve(name, grid.moments(d), quantiles, &marginal.density(CURVE));
     out.quadrature_error = Some(grid.error(d, &PROBABILITIES));
     out
+}
+
+/// A quantity whose moments, quantiles and density between two ends are known.
+pub(super) fn from_density(
+    name: &str,
+    moments: (f64, f64),
+    quantiles: [f64; 5],
+    [low, high]: [f64; 2],
+    density: &dyn Fn(f64) -> f64,
+) -> QuantitySummary {
+    let step = (high - low) / CURVE as f64;
+    let points = (0..CURVE).map(|i| low + (i as f64 + 0.5) * step);
+    from_curve(name, moments, quantiles, &points.map(|x| (x, density(x))).collect::<Vec<_>>())
+}
+
+fn from_curve(name: &str, (mean, sd): (f64, f64), quantiles: [f64; 5], curve: &[(f64, f64)]) -> QuantitySummary {
+    let mass: Vec<f64> =
+        curve.iter().enumerate().map(|(i, (_, d))| d * (edge(curve, i + 1) - edge(curve, i))).collect();
+    QuantitySummary::new(name, mean, sd, quantiles, highest_density(curve, &mass, 0.9))
 }
 
 /// A quantity derived from the grid's parameters, with the quadrature's own weights.

@@ -8,7 +8,7 @@ use crate::infer::propagation::Method;
 use crate::kernels::instruction_set;
 use crate::likelihood::Sd;
 use crate::monitor::Monitor;
-use crate::store::{Heading, Journal};
+use crate::store::{Heading, Journal, TPosteriors};
 use crate::study::{Setting, Stage};
 use crate::table::{Table, write_atomically};
 use serde_json::{Map, Value, json};
@@ -57,6 +57,8 @@ pub struct Calibration {
     pub methods: Vec<MethodSummary>,
     /// What made them: several where versions or machines took turns.
     pub made_by: Vec<Heading>,
+    /// T-steps that this call had to do: the others were kept, or nothing was missing of their trials.
+    pub trained: usize,
 }
 
 impl Project {
@@ -98,13 +100,15 @@ impl Project {
         done.retain(|_, of_trial| of_trial.len() == methods.len());
         let missing = forecast.i_trials.saturating_sub(done.len());
         let finished = |t: &usize| done.range((*t, 0)..(t + 1, 0)).count() == study.calibrate.i_trials;
-        let unfinished = (0..forecast.t_trials).filter(|t| !finished(t)).count();
+        let posteriors = TPosteriors::beside(&self.journal(&fingerprint));
+        // What a T-trial keeps of its T-step takes no runs again.
+        let untrained = (0..forecast.t_trials).filter(|t| !finished(t) && !posteriors.has(*t)).count();
         let own_runs = if needs_own_runs(study) { forecast.own_runs } else { 0 };
         let runs_of = |t: usize, i: usize| t * forecast.runs_of_t_trial + i * forecast.runs_of_i_trial;
         let runs =
             Runs { simulated: runs_of(forecast.t_trials, forecast.i_trials) + own_runs, held_out: forecast.held_out };
         let own_runs = if self.is_fresh(index, Stage::Simulate) { 0 } else { own_runs };
-        let missing_runs = runs_of(unfinished, missing) + own_runs;
+        let missing_runs = runs_of(untrained, missing) + own_runs;
         Ok(CalibrationPlan {
             label: label.clone(),
             truth: study.calibrate.truth,
@@ -134,9 +138,9 @@ impl Project {
         let mut out: Vec<Calibration> = Vec::new();
         for (index, plan) in self.calibration_plan()?.into_iter().enumerate() {
             monitor.progress("settings", index, self.settings.len());
-            let (trials, made_by) = self.try_setting(index, &plan.fingerprint, &mut workplace, monitor)?;
+            let (trials, made_by, trained) = self.try_setting(index, &plan.fingerprint, &mut workplace, monitor)?;
             let methods = summarise(&trials, &self.context(index, &plan)?);
-            out.push(Calibration { plan, trials, methods, made_by });
+            out.push(Calibration { plan, trials, methods, made_by, trained });
         }
         monitor.progress("settings", self.settings.len(), self.settings.len());
         self.claim(&mut workplace)?;
@@ -175,20 +179,26 @@ impl Project {
         fingerprint: &str,
         workplace: &mut Option<Workplace>,
         monitor: &dyn Monitor,
-    ) -> Result<(Vec<Trial>, Vec<Heading>)> {
+    ) -> Result<(Vec<Trial>, Vec<Heading>, usize)> {
         let study = &self.settings[index].study;
         let methods: &[Method] = &study.infer.methods;
         let set = needs_own_runs(study).then(|| self.training(index)).transpose()?;
         self.claim(workplace)?;
-        let trier = Trier::new(study, set.as_ref(), &self.root)?;
+        let path = self.journal(fingerprint);
+        let posteriors = TPosteriors::beside(&path);
+        let trier = Trier::new(study, set.as_ref(), &self.root, posteriors.clone())?;
         let heading = Heading {
             fingerprint: fingerprint.into(),
             version: VERSION.into(),
             instruction_set: instruction_set().into(),
         };
-        let (journal, kept) = Journal::open(&self.journal(fingerprint), heading)?;
+        let (journal, kept) = Journal::open(&path, heading)?;
+        if kept.is_empty() {
+            // Trials that were thrown away are done again from the start.
+            posteriors.remove();
+        }
         let trials = calibrate::run(&trier, trier.t_trials(), methods, kept, &journal, monitor)?;
-        Ok((trials, journal.made_by()))
+        Ok((trials, journal.made_by(), trier.trained()))
     }
 
     /// Hash of the runs that trials depend on: those of the simulator, or of the study itself.

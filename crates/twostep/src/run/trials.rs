@@ -10,15 +10,17 @@ use crate::likelihood::{ErrorSharing, Family, Generator, NoiseSpec, Sd};
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
 use crate::simulate::design;
-use crate::store::RunSource;
+use crate::store::{RunSource, TPosteriors, TrialPosterior};
 use crate::stream::Stream;
 use crate::study::{MeasurementSource, Output, Study, Unknown, read_measurements};
 use crate::surrogate::{InputScale, Scratch, SigmaA};
 use crate::table::{Table, counted};
-use crate::train::{self, OutputTask, TPosterior, TrainingSet, standardisation};
+use crate::train::{self, OutputTask, TPosterior, TrainedOutput, TrainingSet, standardisation};
 use rand::RngExt;
 use rand_distr::StandardNormal;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where and how one output is measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -147,6 +149,12 @@ pub(super) struct Trier<'a> {
     study: &'a Study,
     layout: Vec<Layout>,
     source: Source<'a>,
+    /// The design, where a file gives it: T-trials are many, and it is the same for all.
+    points: Option<Matrix>,
+    /// T-posteriors of earlier calls.
+    kept: TPosteriors,
+    /// Number of T-steps done.
+    trained: AtomicUsize,
 }
 
 /// The surrogate of a T-trial.
@@ -160,11 +168,12 @@ pub(super) struct Trained {
 }
 
 impl<'a> Trier<'a> {
-    /// `set` holds the study's own runs; only held-out runs, and a surrogate that is standardised by them, need it.
+    /// `set` holds the study's own runs; only held-out runs, and a surrogate that is standardised by them, need it. `kept` holds
+    /// T-posteriors of its T-trials, and those that are worth it are added.
     ///
     /// # Errors
     /// A study that cannot be tried.
-    pub(super) fn new(study: &'a Study, set: Option<&TrainingSet>, folder: &Path) -> Result<Self> {
+    pub(super) fn new(study: &'a Study, set: Option<&TrainingSet>, folder: &Path, kept: TPosteriors) -> Result<Self> {
         if study.train.import.is_some() {
             return Err(Error::invalid(
                 "calibrate",
@@ -193,7 +202,18 @@ impl<'a> Trier<'a> {
                 Source::HeldOut { set, folds }
             }
         };
-        Ok(Self { study, layout, source })
+        let points = study.design.points.is_some().then(|| stages::points(study, stages::root(study))).transpose()?;
+        Ok(Self { study, layout, source, points, kept, trained: AtomicUsize::new(0) })
+    }
+
+    /// Number of T-steps that were done, rather than found.
+    pub(super) fn trained(&self) -> usize {
+        self.trained.load(Ordering::Relaxed)
+    }
+
+    /// The design of a T-trial.
+    fn points(&self, stream: Stream) -> Result<Matrix> {
+        self.points.clone().map_or_else(|| stages::points(self.study, stream), Ok)
     }
 
     /// Number of T-trials: with held-out runs as many as there are groups of them.
@@ -212,7 +232,7 @@ impl<'a> Trier<'a> {
         let (study, stream) = (self.study, self.stream(t_trial));
         match &self.source {
             Source::Simulator { call, moved } => {
-                let x = if *moved { moved_points(study, stream)? } else { stages::points(study, stream)? };
+                let x = if *moved { moved_points(study, stream)? } else { self.points(stream)? };
                 let outcomes = stages::outcomes(call, &x, stream, monitor)?;
                 let (set, failed) = stages::training_set(study, &x, &outcomes)?;
                 let points: Vec<usize> = (0..x.rows()).filter(|i| failed.iter().all(|f| f.run != i + 1)).collect();
@@ -230,7 +250,7 @@ impl<'a> Trier<'a> {
     /// simulation noise that the T-likelihood knows of; runs at one point share their approximation error e.
     fn surrogate_set(&self, affine: &[(f64, f64)], stream: Stream) -> Result<(TrainingSet, Vec<(Matrix, f64)>)> {
         let study = self.study;
-        let x = stages::points(study, stream)?;
+        let x = self.points(stream)?;
         // Values without meaning, for the rows that they make.
         let outcome = Ok(stages::empty_readings(study)?);
         let (set, _) = stages::training_set(study, &x, &vec![outcome; x.rows()])?;
@@ -267,6 +287,25 @@ impl<'a> Trier<'a> {
             star.push((c, sigma_a));
         }
         Ok((set, star))
+    }
+
+    /// What an earlier call trained in this T-trial.
+    fn restored(&self, t_trial: usize) -> Option<Trained> {
+        let found = self.kept.read(t_trial)?;
+        let (study, names, scales) = (self.study, self.study.input_names(), self.study.input_scales());
+        let parts = stages::tasks(study).into_iter().zip(found.affine).zip(found.reports);
+        let output = |((task, affine), report): ((OutputTask<'_>, _), _)| {
+            let n_inputs = task.n_inputs;
+            let surrogate = Arc::from(task.spec.build(&names[..n_inputs], &scales[..n_inputs]).ok()?);
+            Some(TrainedOutput { name: task.name.to_owned(), surrogate, affine, log: task.log, n_inputs, report })
+        };
+        let outputs: Vec<TrainedOutput> = parts.map(output).collect::<Option<_>>()?;
+        let parameters = train::joint_names(outputs.iter().map(|o| (o.name.as_str(), &*o.surrogate)));
+        let complete = outputs.len() == study.outputs.len() && parameters.len() == found.values.rows();
+        let posterior = complete.then(|| TPosterior { outputs, draws: Draws::new(parameters, found.values) })?;
+        let clusters = stages::clustered(study, &posterior, self.stream(t_trial));
+        let star = found.star.into_iter().map(|(c, sigma_a)| (Matrix::from_rows(c.len(), 1, c), sigma_a)).collect();
+        Some(Trained { posterior, clusters, star, errors: found.errors })
     }
 
     /// The truth of an I-trial, with the outputs that it has without measurement noise.
@@ -421,6 +460,35 @@ impl<'a> Trier<'a> {
     }
 }
 
+impl Trained {
+    fn to_keep(&self) -> TrialPosterior {
+        let outputs = &self.posterior.outputs;
+        TrialPosterior {
+            reports: outputs.iter().map(|output| output.report.clone()).collect(),
+            affine: outputs.iter().map(|output| output.affine).collect(),
+            star: self.star.iter().map(|(c, sigma_a)| (c.data().to_vec(), *sigma_a)).collect(),
+            errors: self.errors.clone(),
+            values: self.posterior.draws.values().clone(),
+        }
+    }
+}
+
+/// Whether a T-posterior is dearer to train again than to write and read: sampled ones are, and exact ones with so many
+/// coefficients that their matrices take about a second. Other exact ones take milliseconds and nodes less, as a file would.
+fn is_worth_keeping(posterior: &TPosterior) -> bool {
+    // Multiplications a second, in round numbers.
+    const DEAR: f64 = 1e9;
+    posterior.outputs.iter().any(|output| match output.report.method.as_str() {
+        "nodes" => false,
+        // A matrix of the coefficients is made and factored for every draw of sigma_A.
+        "exact" => {
+            let (p, n) = (output.surrogate.names().len() as f64, output.report.n_rows as f64);
+            posterior.draws.n_draws() as f64 * p * p * (n + p / 3.0) > DEAR
+        }
+        _ => true,
+    })
+}
+
 /// A truth and what the outputs would be without measurement noise, one value for each measurement.
 struct Case {
     unknowns: Vec<f64>,
@@ -441,6 +509,9 @@ impl Procedure for Trier<'_> {
     }
 
     fn train(&self, t_trial: usize, monitor: &dyn Monitor) -> Result<Trained> {
+        if let Some(trained) = self.restored(t_trial) {
+            return Ok(trained);
+        }
         let (study, stream) = (self.study, self.stream(t_trial));
         let (set, star) = self.training_set(t_trial, monitor)?;
         let mut tasks = stages::tasks(study);
@@ -451,7 +522,13 @@ impl Procedure for Trier<'_> {
         let posterior = train::train(&set, &tasks, &scales, &study.train, None, stream.named("train"), monitor)?;
         let errors = (0..posterior.outputs.len()).map(|o| surrogate_errors(&posterior, o, &set)).collect();
         let clusters = stages::clustered(study, &posterior, stream);
-        Ok(Trained { posterior, clusters, star, errors })
+        let trained = Trained { posterior, clusters, star, errors };
+        self.trained.fetch_add(1, Ordering::Relaxed);
+        if is_worth_keeping(&trained.posterior) {
+            // Without it the T-step is done again, which is no reason to fail now; a full disk is told of by the journal.
+            let _ = self.kept.keep(t_trial, trained.to_keep());
+        }
+        Ok(trained)
     }
 
     fn infer(

@@ -2,9 +2,11 @@
 
 mod journal;
 mod runs;
+mod t_posteriors;
 
 pub use journal::{Heading, Journal};
 pub use runs::{Point, RUNS, Run, RunLedger, RunSource, RunState};
+pub use t_posteriors::{TPosteriors, TrialPosterior};
 
 use crate::draws::Draws;
 use crate::error::{Error, Result};

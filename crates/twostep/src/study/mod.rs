@@ -23,7 +23,7 @@ use std::sync::Arc;
 use crate::calibrate::CalibrateSpec;
 use crate::error::Result;
 use crate::expression::Expression;
-use crate::infer::{Derived, InferSpec, sigma_names};
+use crate::infer::{Derived, Engine, InferSpec, choose_engine, linear_gaussian, prefers_exact, sigma_names};
 use crate::likelihood::{Generator, NoiseSpec};
 use crate::prior::{Marginal, Prior};
 use crate::simulate::{DesignSpec, Over, SimulatorSpec, Wanted};
@@ -190,6 +190,31 @@ impl Study {
         Prior::new(names, self.unknowns.iter().map(|unknown| unknown.prior.clone()).collect())
     }
 
+    /// Whether its I-step is linear-Gaussian, if all outputs are measured.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn linear_gaussian(&self) -> std::result::Result<(), String> {
+        let surrogates: Vec<_> = (self.outputs.iter())
+            .map(|output| output.surrogate.build(&self.input_names(), &self.input_scales()))
+            .collect::<Result<_>>()
+            .map_err(|error| error.to_string())?;
+        let outputs = self.outputs.iter().zip(&surrogates);
+        let outputs =
+            outputs.map(|(output, surrogate)| (output.name.as_str(), &**surrogate, output.log, &output.noise));
+        linear_gaussian(&self.prior().map_err(|error| error.to_string())?, outputs)
+    }
+
+    /// The engine of the I-step, as far as it can be known before the T-step.
+    ///
+    /// # Errors
+    /// A formula that cannot be read, which a loaded study never has.
+    pub fn engine(&self) -> Result<Engine> {
+        let (derived, prior) = (self.derived_quantities()?, self.prior()?);
+        let is_exact = || prefers_exact(&derived, prior.names()) && self.linear_gaussian().is_ok();
+        Ok(choose_engine(self.infer.engine, self.unknowns.len(), is_exact))
+    }
+
     /// Name of each output's unknown sd, where it has one.
     pub fn sigma_names(&self) -> Vec<Option<String>> {
         let outputs: Vec<String> = self.outputs.iter().map(|output| output.name.clone()).collect();
@@ -330,7 +355,7 @@ fn resolve(document: &Node, file: &str, source: &Arc<str>, folder: &Path, proble
     let file = file.to_owned();
     let source = source.clone();
     let notes = Vec::new();
-    Some(Study {
+    let study = Study {
         name,
         seed,
         simulator,
@@ -347,7 +372,9 @@ fn resolve(document: &Node, file: &str, source: &Arc<str>, folder: &Path, proble
         notes,
         file,
         source,
-    })
+    };
+    steps::check_engine(&root, &study);
+    (!problems.has_errors()).then_some(study)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::document::{Field, Section};
 use super::inputs::{Names, RELATIVE};
 use super::outputs::{degrees_of_freedom, n_terms, only_with};
 use super::problem::found_and_repair;
-use super::{Condition, MeasurementSource, Output, Unknown};
+use super::{Condition, MeasurementSource, Output, Study, Unknown};
 use crate::calibrate::{CalibrateSpec, Truth};
 use crate::expression::Expression;
 use crate::infer::propagation::{Method, PointEstimate};
@@ -413,7 +413,7 @@ pub(super) fn infer(
     });
     let sharing = [("shared", ErrorSharing::Shared), ("independent", ErrorSharing::Independent)];
     spec.error = section.read("error", spec.error, |field| field.choice(&sharing));
-    let engines = [Engine::Auto, Engine::Grid, Engine::Smc, Engine::Nuts].map(|engine| (engine.name(), engine));
+    let engines = Engine::ALL.map(|engine| (engine.name(), engine));
     spec.engine = section.read("engine", spec.engine, |field| field.choice(&engines));
     spec.clusters = section.read("clusters", None, |field| clusters(field, train));
     let stand_ins = [("centroid", Representative::Centroid), ("draw", Representative::Draw)];
@@ -503,6 +503,14 @@ fn clusters(field: &Field<'_>, train: &TrainSpec) -> Option<Option<usize>> {
         field.refuse(format!("{count} clusters of {} T-draws", train.draws), "more clusters than draws", help);
     }
     Some(Some(count))
+}
+
+/// Refuses an exact I-step where the study has none.
+pub(super) fn check_engine(root: &Section<'_>, study: &Study) {
+    let field = || root.get("infer")?.open_section()?.get("engine");
+    if let (Engine::Exact, Err(why), Some(field)) = (study.infer.engine, study.linear_gaussian(), field()) {
+        field.refuse(why, "no exact I-step", "use \"auto\", which takes what fits".to_owned());
+    }
 }
 
 /// What only the outputs' scales and noise can tell.

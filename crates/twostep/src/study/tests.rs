@@ -491,6 +491,27 @@ fn scales_and_engines_must_fit_the_outputs() {
 }
 
 #[test]
+fn an_exact_i_step_says_what_it_needs() {
+    let exact = |text: &str| edit(text, "[measurements]", "[infer]\nengine = \"exact\"\n[measurements]");
+    let untruncated = |text: &str| {
+        let (before, after) = text.split_once("[unknowns.omega]\n").unwrap();
+        format!("{before}[unknowns.omega]\nprior = \"normal(0, 1)\"\ntruncate = false\n{after}")
+    };
+    let (line, problem) = refused(&exact(FORMULA)).remove(0);
+    assert!(line.starts_with("engine") && problem.message.contains("the prior of `omega`"), "{problem:?}");
+    let study = one(&exact(&untruncated(FORMULA)));
+    assert_eq!(study.engine().unwrap(), Engine::Exact);
+    assert_eq!(one(&untruncated(FORMULA)).engine().unwrap(), Engine::Exact);
+    let curved = edit(&untruncated(FORMULA), "alpha * omega + delta", "alpha * omega^2 + delta");
+    assert_eq!(one(&curved).engine().unwrap(), Engine::Grid);
+    assert!(refused(&exact(&curved)).iter().any(|(_, problem)| problem.message.contains("not affine in the unknowns")));
+    // A grid integrates what is not affine in few unknowns.
+    let derived = |formula: &str| format!("{}\n[derived]\nq = \"{formula}\"\n", untruncated(FORMULA));
+    assert_eq!(one(&derived("2 * omega - 1")).engine().unwrap(), Engine::Exact);
+    assert_eq!(one(&derived("omega^2")).engine().unwrap(), Engine::Grid);
+}
+
+#[test]
 fn sweeps_expand_in_file_order() {
     let sweep = "[sweep]\n\"design.runs\" = [40, 50]\nsurrogate.degree = [2, 3]\n\
                  \"infer.propagate\" = [[\"coefficients\"], [\"coefficients\", \"sigma-a\"]]\n";
@@ -513,7 +534,7 @@ fn sweeps_expand_in_file_order() {
 
 #[test]
 fn fingerprints_change_where_they_should() {
-    let prints = |study: &Study| [Stage::Simulate, Stage::Train, Stage::Infer].map(|stage| study.fingerprint(stage));
+    let prints = |study: &Study| [Stage::Simulate, Stage::Train, Stage::Infer].map(|stage| study.fingerprint(stage, ""));
     let base = prints(&one(BASE));
     assert!(base.iter().all(|print| print.len() == 64) && base[0] != base[1] && base[1] != base[2]);
     // From which stage on something is stale; 3 is never.
@@ -567,7 +588,7 @@ fn files_are_found_beside_the_study_and_count_by_content() {
     let study = load(&folder.join("study.toml")).unwrap().remove(0).study;
     assert_eq!((study.name.as_str(), study.design.runs), ("study", 3));
     assert_eq!(study.measurements, MeasurementSource::File(folder.join("y.csv")));
-    let prints = || [Stage::Simulate, Stage::Train, Stage::Infer].map(|stage| study.fingerprint(stage));
+    let prints = || [Stage::Simulate, Stage::Train, Stage::Infer].map(|stage| study.fingerprint(stage, ""));
     let before = prints();
     fs::write(folder.join("y.csv"), "y\n2\n").unwrap();
     let after = prints();

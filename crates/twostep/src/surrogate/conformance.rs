@@ -10,7 +10,8 @@ use rand::RngExt;
 ///
 /// - `predict` of a batch equals `predict` of each draw alone;
 /// - `pull_to_inputs` and `pull_to_coefficients` agree with central differences;
-/// - `linear`, where offered, reproduces `predict`.
+/// - `linear`, where offered, reproduces `predict`;
+/// - inputs that `is_affine_in` names leave no second difference.
 ///
 /// # Errors
 /// Names the first check that failed, with the numbers.
@@ -30,6 +31,7 @@ pub fn check(surrogate: &dyn Surrogate, bounds: &[(f64, f64)]) -> Result<()> {
     let eta = predict(surrogate, &x, &c);
     batching(surrogate, &x, &c, &eta)?;
     linearity(surrogate, &x, &c, &eta)?;
+    affinity(surrogate, bounds, &x, &c)?;
 
     let mut x_bar = Matrix::zeros(5, bounds.len());
     surrogate.pull_to_inputs(&x, &c, &eta_bar, &mut x_bar, &mut Scratch::default());
@@ -102,6 +104,32 @@ fn linearity(surrogate: &dyn Surrogate, x: &Matrix, c: &Matrix, eta: &Matrix) ->
                     "linear",
                     format!("offset + features c differs from predict by {gap:e} (bound {bound:e})"),
                 );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// From `x` halfway to the upper bounds and on to them, in the inputs that the surrogate says it is affine in.
+fn affinity(surrogate: &dyn Surrogate, bounds: &[(f64, f64)], x: &Matrix, c: &Matrix) -> Result<()> {
+    for n_inputs in (1..=bounds.len()).filter(|&n| surrogate.is_affine_in(n)) {
+        let [start, middle, end] = [0.0, 0.5, 1.0].map(|share| {
+            let moved = |i: usize, d: usize| x[(i, d)] + share * (bounds[d].1 - x[(i, d)]);
+            let at = |i: usize, d: usize| if d < n_inputs { moved(i, d) } else { x[(i, d)] };
+            predict(surrogate, &Matrix::from_fn(x.rows(), x.cols(), at), c)
+        });
+        for i in 0..x.rows() {
+            for s in 0..c.cols() {
+                let parts = [start[(i, s)], -2.0 * middle[(i, s)], end[(i, s)]];
+                // Values sum P terms that may cancel, each rounded a few times.
+                let size = c.col(s).iter().map(|v| v.abs()).sum::<f64>().max(1.0);
+                let largest = parts.iter().fold(size, |m, part| m.max(part.abs()));
+                let (gap, bound) = (parts.iter().sum::<f64>().abs(), 64.0 * c.rows() as f64 * f64::EPSILON * largest);
+                // NaN must fail.
+                if gap.is_nan() || gap > bound {
+                    let found = format!("a second difference of {gap:e} in {n_inputs} inputs (bound {bound:e})");
+                    return fail("is_affine_in", found);
+                }
             }
         }
     }

@@ -185,6 +185,11 @@ impl Surrogate for Formula {
         let features = Matrix::from_fn(x.rows(), self.names.len(), |i, p| at(&self.by_coefficients[p], i));
         Some((offset, features))
     }
+
+    fn is_affine_in(&self, n_inputs: usize) -> bool {
+        let slopes = self.by_inputs.iter().filter(|(d, _)| *d < n_inputs);
+        slopes.flat_map(|(_, slope)| slope.variables_used()).all(|variable| variable >= n_inputs)
+    }
 }
 
 #[cfg(test)]

@@ -38,6 +38,13 @@ pub trait Surrogate: Send + Sync {
         None
     }
 
+    /// Whether `M~` is affine in its first `n_inputs` inputs together, for every c and whatever the other inputs are. Opens exact
+    /// I-steps.
+    fn is_affine_in(&self, n_inputs: usize) -> bool {
+        let _ = n_inputs;
+        false
+    }
+
     /// The polynomial basis, where `M~` is a polynomial in its inputs. Opens conditioning in the I-step.
     fn basis(&self) -> Option<&Basis> {
         None

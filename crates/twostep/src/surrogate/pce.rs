@@ -267,6 +267,11 @@ impl Surrogate for PolynomialChaos {
         Some((vec![0.0; x.rows()], psi))
     }
 
+    fn is_affine_in(&self, n_inputs: usize) -> bool {
+        let natural = self.basis.scales()[..n_inputs].iter().all(|scale| !scale.log);
+        natural && self.basis.degrees().iter().all(|degrees| degrees[..n_inputs].iter().sum::<usize>() <= 1)
+    }
+
     fn basis(&self) -> Option<&Basis> {
         Some(&self.basis)
     }

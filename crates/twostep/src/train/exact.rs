@@ -3,7 +3,7 @@
 
 use super::{LeaveOneOut, PROBABILITIES, ParameterSummary};
 use crate::error::{Error, Result};
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, cholesky, in_triangle, solve_lower, solve_lower_transposed};
 use crate::mcmc::quadrature::{self, Axis, Components, NODES};
 use crate::monitor::Proceed;
 use crate::prior::Marginal;
@@ -29,8 +29,8 @@ pub(super) struct LinearModel {
 /// `c | sigma_A, D_T` at one sigma_A.
 struct Conditional {
     mean: Vec<f64>,
-    /// Lower Cholesky factor of the precision.
-    factor: Mat<f64>,
+    /// Lower triangle of the Cholesky factor of the precision.
+    factor: Vec<f64>,
     /// `log p(z | sigma_A)`.
     log_marginal: f64,
 }
@@ -53,7 +53,7 @@ impl LinearModel {
             precision[(j, j)] += 1.0 / (sd * sd);
         }
         let llt = precision.llt(Side::Lower).ok()?;
-        let factor = llt.L().to_owned();
+        let factor: Vec<f64> = (0..p).flat_map(|i| (0..=i).map(move |j| (i, j))).map(|at| llt.L()[at]).collect();
         let mut mean: Vec<f64> = (0..p)
             .map(|j| {
                 let data: f64 = (0..n).map(|i| self.features[(i, j)] * self.z[i] / variance[i]).sum();
@@ -65,7 +65,7 @@ impl LinearModel {
         // Residuals rather than differences of large sums of squares: sigma_A may be tiny.
         let misfit: f64 = (0..n).map(|i| (self.z[i] - dot(self.features.row(i), &mean)).powi(2) / variance[i]).sum();
         let shrink: f64 = self.prior.iter().zip(&mean).map(|((m, s), c)| ((c - m) / s).powi(2)).sum();
-        let log_det: f64 = (0..p).map(|j| 2.0 * factor[(j, j)].ln()).sum::<f64>()
+        let log_det: f64 = (0..p).map(|j| 2.0 * factor[in_triangle(j, j)].ln()).sum::<f64>()
             + self.prior.iter().map(|(_, s)| 2.0 * s.ln()).sum::<f64>();
         let log_two_pi = (2.0 * std::f64::consts::PI).ln();
         let log_marginal =
@@ -87,14 +87,14 @@ impl LinearModel {
         };
         let halves: Vec<Vec<f64>> = rows.iter().zip(&sd).map(half).collect();
         // Bounded away from zero because the prior is proper.
-        let free = Mat::from_fn(rows.len(), rows.len(), |a, b| {
+        let free = |(a, b): (usize, usize)| {
             let leverage = dot(&halves[a], &halves[b]);
             if a == b { (1.0 - leverage).max(f64::EPSILON) } else { -leverage }
-        });
-        let Ok(llt) = free.llt(Side::Lower) else {
-            return (vec![(f64::NAN, f64::NAN); rows.len()], f64::NEG_INFINITY);
         };
-        let factor = llt.L().to_owned();
+        let mut factor: Vec<f64> = (0..rows.len()).flat_map(|a| (0..=a).map(move |b| (a, b))).map(free).collect();
+        if !cholesky(&mut factor, rows.len()) {
+            return (vec![(f64::NAN, f64::NAN); rows.len()], f64::NEG_INFINITY);
+        }
         let residual = |(&i, sd): (&usize, &f64)| (self.z[i] - dot(self.features.row(i), &conditional.mean)) / sd;
         let mut error: Vec<f64> = rows.iter().zip(&sd).map(residual).collect();
         solve_lower(&factor, &mut error);
@@ -107,7 +107,7 @@ impl LinearModel {
             dot(&unit, &unit)
         };
         let predicted = (0..rows.len()).map(|a| (self.z[rows[a]] - error[a] * sd[a], sd[a] * variance(a).sqrt()));
-        let log_det: f64 = (0..rows.len()).map(|a| factor[(a, a)].ln()).sum();
+        let log_det: f64 = (0..rows.len()).map(|a| factor[in_triangle(a, a)].ln()).sum();
         let log_sd: f64 = sd.iter().map(|sd| sd.ln()).sum();
         (predicted.collect(), log_det - log_sd - 0.5 * distance)
     }
@@ -115,22 +115,6 @@ impl LinearModel {
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
-/// `x = L^-1 x`.
-fn solve_lower(factor: &Mat<f64>, x: &mut [f64]) {
-    for i in 0..x.len() {
-        let sum: f64 = (0..i).map(|j| factor[(i, j)] * x[j]).sum();
-        x[i] = (x[i] - sum) / factor[(i, i)];
-    }
-}
-
-/// `x = L^-T x`.
-fn solve_lower_transposed(factor: &Mat<f64>, x: &mut [f64]) {
-    for i in (0..x.len()).rev() {
-        let sum: f64 = (i + 1..x.len()).map(|j| factor[(j, i)] * x[j]).sum();
-        x[i] = (x[i] - sum) / factor[(i, i)];
-    }
 }
 
 /// The posterior of `log sigma_A`, for the quadrature.

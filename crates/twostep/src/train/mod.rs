@@ -513,9 +513,7 @@ impl Fit<'_> {
         sigma_a: Vec<f64>,
         log_weights: Vec<f64>,
     ) -> Block {
-        let mut report = self.report(method, &coefficients, &sigma_a, &log_weights);
-        report.parameters = exact.summary(self.surrogate.names());
-        report.leave_one_out = exact.leave_one_out();
+        let mut report = self.report(method, &coefficients, &sigma_a, &log_weights, Some(exact));
         report.advise();
         Block { coefficients, sigma_a, log_weights, report }
     }
@@ -525,7 +523,7 @@ impl Fit<'_> {
         let coefficients = draws.values().select_rows(&(start..start + p).collect::<Vec<_>>());
         let sigma_a = draws.values().row(start + p).to_vec();
         let log_weights = draws.log_weights().to_vec();
-        let mut report = self.report("imported", &coefficients, &sigma_a, &log_weights);
+        let mut report = self.report("imported", &coefficients, &sigma_a, &log_weights, None);
         report.advise();
         Block { coefficients, sigma_a, log_weights, report }
     }
@@ -570,7 +568,7 @@ impl Fit<'_> {
         let coefficients = Matrix::from_fn(p, columns.len(), |j, s| columns[s][j]);
         let sigma_a: Vec<f64> = columns.iter().map(|c| c[p]).collect();
         let log_weights = vec![0.0; columns.len()];
-        let mut report = self.report(method, &coefficients, &sigma_a, &log_weights);
+        let mut report = self.report(method, &coefficients, &sigma_a, &log_weights, None);
         if !replaced {
             report.divergences = divergences;
             report.troubled = in_trouble;
@@ -610,8 +608,15 @@ impl Fit<'_> {
         Ok(Block { coefficients, sigma_a, log_weights, report })
     }
 
-    /// Summary, posterior predictive and leave-one-out from draws.
-    fn report(&self, method: &str, coefficients: &Matrix, sigma_a: &[f64], log_weights: &[f64]) -> TReport {
+    /// Posterior predictive from draws; summary and leave-one-out too, unless they are known exactly.
+    fn report(
+        &self,
+        method: &str,
+        coefficients: &Matrix,
+        sigma_a: &[f64],
+        log_weights: &[f64],
+        exact: Option<&Exact>,
+    ) -> TReport {
         let names = self.surrogate.names().iter().cloned().chain(["sigma_a".to_string()]).collect();
         let values: Vec<f64> = coefficients.data().iter().chain(sigma_a).copied().collect();
         let draws = Draws::weighted(
@@ -619,48 +624,28 @@ impl Fit<'_> {
             Matrix::from_rows(coefficients.rows() + 1, sigma_a.len(), values),
             log_weights.to_vec(),
         );
-        let parameters = (0..draws.names().len())
-            .map(|p| ParameterSummary {
-                name: draws.names()[p].clone(),
-                mean: draws.mean(p),
-                sd: draws.sd(p),
-                quantiles: PROBABILITIES.map(|q| draws.quantile(p, q)),
-                r_hat: None,
-                ess_bulk: None,
-                mcse_mean: None,
-            })
-            .collect();
         let mut eta = Matrix::default();
         self.surrogate.predict(&self.rows.x, coefficients, &mut eta, &mut Scratch::default());
-        let weights = draws.weights();
-        let n = self.rows.z.len();
-        let mut inside = 0;
-        let (mut rows, mut k_hats) =
-            (vec![(f64::NAN, f64::NAN, f64::NAN); n], Vec::with_capacity(self.rows.runs.len()));
-        for run in &self.rows.runs {
-            let sd_of = |i: usize| sigma_a.iter().map(|a| a.hypot(self.rows.sigma_s[i])).collect::<Vec<f64>>();
-            let sds: Vec<Vec<f64>> = run.iter().map(|&i| sd_of(i)).collect();
-            let log_ratio = |s: usize| {
-                let rows = run.iter().zip(&sds);
-                let of_row =
-                    |(&i, sd): (&usize, &Vec<f64>)| 0.5 * ((self.rows.z[i] - eta[(i, s)]) / sd[s]).powi(2) + sd[s].ln();
-                rows.map(of_row).sum::<f64>() + draws.log_weights()[s]
-            };
-            let smoothed = psis::smooth(&(0..sigma_a.len()).map(log_ratio).collect::<Vec<_>>());
-            let loo: Vec<f64> = smoothed.log_weights.iter().map(|w| w.exp()).collect();
-            for (&i, sd) in run.iter().zip(&sds) {
-                let below = |weights: &[f64]| -> f64 {
-                    let z = self.rows.z[i];
-                    weights.iter().zip(eta.row(i)).zip(sd).map(|((w, e), s)| w * normal_cdf((z - e) / s)).sum()
-                };
-                inside += usize::from((0.05..=0.95).contains(&below(&weights)));
-                let mean: f64 = loo.iter().zip(eta.row(i)).map(|(w, e)| w * e).sum();
-                let variance: f64 =
-                    loo.iter().zip(eta.row(i)).zip(sd).map(|((w, e), s)| w * (s * s + (e - mean).powi(2))).sum();
-                rows[i] = (mean, variance.sqrt(), below(&loo));
+        let predicted = |i: usize| Predicted {
+            z: self.rows.z[i],
+            eta: eta.row(i),
+            sd: sigma_a.iter().map(|a| a.hypot(self.rows.sigma_s[i])).collect(),
+        };
+        let (n, weights) = (self.rows.z.len(), draws.weights());
+        let inside = (0..n).filter(|&i| (0.05..=0.95).contains(&predicted(i).below(&weights))).count();
+        let (parameters, leave_one_out) = match exact {
+            Some(exact) => (exact.summary(self.surrogate.names()), exact.leave_one_out()),
+            None => {
+                let (mut rows, mut k_hats) = (vec![(f64::NAN, f64::NAN, f64::NAN); n], Vec::new());
+                for run in &self.rows.runs {
+                    let of_run: Vec<Predicted<'_>> = run.iter().map(|&i| predicted(i)).collect();
+                    let (left_out, k_hat) = without_run(&of_run, draws.log_weights());
+                    run.iter().zip(left_out).for_each(|(&i, row)| rows[i] = row);
+                    k_hats.push(k_hat);
+                }
+                (summary(&draws), LeaveOneOut::new(&self.rows.z, &rows, Some(&k_hats)))
             }
-            k_hats.push(smoothed.k_hat);
-        }
+        };
         TReport {
             output: self.name.to_string(),
             method: method.to_string(),
@@ -668,12 +653,56 @@ impl Fit<'_> {
             n_runs: self.rows.runs.len(),
             parameters,
             predictive_coverage_90: inside as f64 / n as f64,
-            leave_one_out: LeaveOneOut::new(&self.rows.z, &rows, Some(&k_hats)),
+            leave_one_out,
             divergences: 0,
             troubled: false,
             warnings: Vec::new(),
         }
     }
+}
+
+/// Every parameter of some draws.
+fn summary(draws: &Draws) -> Vec<ParameterSummary> {
+    let of_parameter = |(p, name): (usize, &String)| ParameterSummary {
+        name: name.clone(),
+        mean: draws.mean(p),
+        sd: draws.sd(p),
+        quantiles: PROBABILITIES.map(|q| draws.quantile(p, q)),
+        r_hat: None,
+        ess_bulk: None,
+        mcse_mean: None,
+    };
+    draws.names().iter().enumerate().map(of_parameter).collect()
+}
+
+/// A training row under every draw.
+struct Predicted<'a> {
+    z: f64,
+    eta: &'a [f64],
+    sd: Vec<f64>,
+}
+
+impl Predicted<'_> {
+    /// Predictive probability below the row's value.
+    fn below(&self, weights: &[f64]) -> f64 {
+        weights.iter().zip(self.eta).zip(&self.sd).map(|((w, e), s)| w * normal_cdf((self.z - e) / s)).sum()
+    }
+}
+
+/// Predictive mean, sd and probability below the value of each row of a run without the run, and the Pareto k-hat of leaving
+/// it out.
+fn without_run(rows: &[Predicted<'_>], log_weights: &[f64]) -> (Vec<(f64, f64, f64)>, f64) {
+    let misfit = |row: &Predicted<'_>, s: usize| 0.5 * ((row.z - row.eta[s]) / row.sd[s]).powi(2) + row.sd[s].ln();
+    let ratio = |s: usize| rows.iter().map(|row| misfit(row, s)).sum::<f64>() + log_weights[s];
+    let smoothed = psis::smooth(&(0..log_weights.len()).map(ratio).collect::<Vec<f64>>());
+    let weights: Vec<f64> = smoothed.log_weights.iter().map(|w| w.exp()).collect();
+    let left_out = |row: &Predicted<'_>| {
+        let mean: f64 = weights.iter().zip(row.eta).map(|(w, e)| w * e).sum();
+        let parts = weights.iter().zip(row.eta).zip(&row.sd);
+        let variance: f64 = parts.map(|((w, e), s)| w * (s * s + (e - mean).powi(2))).sum();
+        (mean, variance.sqrt(), row.below(&weights))
+    };
+    (rows.iter().map(left_out).collect(), smoothed.k_hat)
 }
 
 impl TReport {
