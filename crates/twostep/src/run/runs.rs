@@ -369,16 +369,11 @@ impl<'a> Runner<'a> {
     fn recover(&self) -> Result<()> {
         let unfinished = |run: &Run| matches!(run.state, RunState::Running | RunState::Pending);
         let runs: Vec<Run> = self.ledger.runs(None)?.into_iter().filter(unfinished).collect();
-        // A process may have been started just before its run was noted as running.
-        let started = |run: &&Run| run.state == RunState::Running || self.folder(run.id).exists();
-        let runs: Vec<&Run> = runs.iter().filter(started).collect();
-        if runs.is_empty() {
-            return Ok(());
-        }
-        let markers: Vec<String> = runs.iter().map(|run| self.ledger.marker(run.id)).collect();
         let groups: Vec<i32> = runs.iter().filter_map(|run| run.process_group).collect();
-        end_leftovers(&markers, &groups);
-        for run in runs {
+        // All of the ledger: a process may have been started just before its run was noted as running.
+        self.end_leftovers(&groups);
+        let started = |run: &&Run| run.state == RunState::Running || self.folder(run.id).exists();
+        for run in runs.iter().filter(started) {
             let own = run.simulator == self.simulator;
             if let (true, SimulatorKind::Command(command)) = (own, &self.study.simulator.kind)
                 && let Some(readings) = command.adopt(&self.folder(run.id), &self.wanted)
@@ -390,6 +385,13 @@ impl<'a> Runner<'a> {
             self.ledger.reset(&[run.id])?;
         }
         Ok(())
+    }
+
+    /// Ends whatever runs have left behind.
+    fn end_leftovers(&self, groups: &[i32]) {
+        if let SimulatorKind::Command(_) = self.study.simulator.kind {
+            end_leftovers(&[self.ledger.any_marker()], groups);
+        }
     }
 
     fn finish(&self, id: i64, readings: &[Reading], seconds: Option<f64>) -> Result<()> {
@@ -660,6 +662,7 @@ impl<'a> Runner<'a> {
                 .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
                 .collect()
         });
+        self.end_leftovers(&[]);
         // The run that ended the others says why, not those that were ended.
         let (stopped, others): (Vec<_>, Vec<_>) =
             outcomes.into_iter().filter_map(|outcome| outcome.err()).partition(|e| matches!(e, Error::Interrupted));

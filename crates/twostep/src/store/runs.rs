@@ -227,6 +227,11 @@ impl RunLedger {
         format!("{}-{id}", self.identity)
     }
 
+    /// What the processes of all runs are marked with.
+    pub fn any_marker(&self) -> String {
+        format!("{}-*", self.identity)
+    }
+
     /// Notes what the simulator with this fingerprint is made of, by the place in the study file.
     ///
     /// # Errors

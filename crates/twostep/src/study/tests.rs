@@ -199,7 +199,19 @@ fn wrong_studies_are_refused_at_their_line() {
         (BASE, "seed = 7", "name = \"a/b\"", "name = \"a/b\"", "no name for a study", "letters"),
         (BASE, "builtin = \"sir\"", "builtin = \"sirr\"", "builtin = \"sirr\"", "no simulator \"sirr\"",
             "did you mean \"sir\"?"),
-        (BASE, "builtin = \"sir\"", "command = \"a\"", "command = \"a\"", "[simulator] has no key `command`",
+        (BASE, "builtin = \"sir\"", "command = \"a\"", "command = \"a\"", "a text was found", "a list of texts"),
+        (BASE, "builtin = \"sir\"", "command = [\"no-such-model\", \"{params}\", \"{results}\"]",
+            "command = [\"no-such-model\", \"{params}\", \"{results}\"]", "nor on the search path", "correct the name"),
+        (BASE, "builtin = \"sir\"", "builtin = \"sir\"\numbridge = \"http://127.0.0.1\"", "umbridge = \"http://127.0.0.1\"",
+            "a study has one simulator", "keep one"),
+        (BASE, "builtin = \"sir\"", "builtin = \"sir\"\ntimeout = \"8h\"", "timeout = \"8h\"",
+            "only a simulator by command or umbridge", "remove it"),
+        (BASE, "builtin = \"sir\"", "umbridge = \"http://127.0.0.1\"\ntimeout = \"8 parsecs\"",
+            "timeout = \"8 parsecs\"", "no length of time", "30min"),
+        (BASE, "builtin = \"sir\"", "umbridge = \"http://127.0.0.1\"\nattempts = 3", "attempts = 3",
+            "nothing is tried again", "on_failure"),
+        (BASE, "builtin = \"sir\"", "table = \"no.csv\"", "table = \"no.csv\"", "is not there yet", "--export"),
+        (BASE, "builtin = \"sir\"", "comand = [\"a\"]", "comand = [\"a\"]", "[simulator] has no key `comand`",
             "builtin"),
         (BASE, "builtin = \"sir\"", "builtin = \"sir\"\nsigma_s = -1", "sigma_s = -1", "-1 is negative",
             "at least 0"),
@@ -534,7 +546,8 @@ fn sweeps_expand_in_file_order() {
 
 #[test]
 fn fingerprints_change_where_they_should() {
-    let prints = |study: &Study| [Stage::Simulate, Stage::Train, Stage::Infer].map(|stage| study.fingerprint(stage, ""));
+    let prints =
+        |study: &Study| [Stage::Simulate, Stage::Train, Stage::Infer].map(|stage| study.fingerprint(stage, ""));
     let base = prints(&one(BASE));
     assert!(base.iter().all(|print| print.len() == 64) && base[0] != base[1] && base[1] != base[2]);
     // From which stage on something is stale; 3 is never.

@@ -369,3 +369,44 @@ fn mixture_summary(name: &str, parts: &[(f64, f64, f64)]) -> ParameterSummary {
         mcse_mean: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Means and sds of rows by a model that was never told of them.
+    #[test]
+    fn a_run_is_left_out_with_all_its_rows() {
+        let (n, sigma_a) = (7, 0.3);
+        let features = Matrix::from_fn(n, 2, |i, j| (0.4 * i as f64 - 1.0).powi(j as i32));
+        let z: Vec<f64> = (0..n).map(|i| (1.3 * i as f64).sin()).collect();
+        let sigma_s: Vec<f64> = (0..n).map(|i| 0.1 * (i % 3) as f64).collect();
+        let model = |rows: &[usize]| LinearModel {
+            features: features.select_rows(rows),
+            z: rows.iter().map(|&i| z[i]).collect(),
+            sigma_s: rows.iter().map(|&i| sigma_s[i]).collect(),
+            runs: Vec::new(),
+            prior: vec![(0.2, 1.0), (-0.1, 2.0)],
+            sigma_a: SigmaA::Fixed(sigma_a),
+        };
+        let all = model(&(0..n).collect::<Vec<_>>());
+        for run in [vec![2], vec![0, 1, 4], vec![3, 5, 6]] {
+            let (found, log_density) = all.without(&run, &all.condition(sigma_a).unwrap(), sigma_a);
+            let others: Vec<usize> = (0..n).filter(|i| !run.contains(i)).collect();
+            let rest = model(&others).condition(sigma_a).unwrap();
+            for (&i, (mean, sd)) in run.iter().zip(found) {
+                let mut half = features.row(i).to_vec();
+                solve_lower(&rest.factor, &mut half);
+                let expected = (dot(&half, &half) + sigma_s[i].powi(2) + sigma_a * sigma_a).sqrt();
+                // A few dozen roundings, in matrices whose condition is below ten.
+                assert!((mean - dot(features.row(i), &rest.mean)).abs() < 1000.0 * f64::EPSILON, "{run:?}");
+                assert!((sd - expected).abs() < 1000.0 * f64::EPSILON, "{run:?}");
+            }
+            // log p(rows | others) = log p(all) - log p(others), with 2 pi that the other formula leaves out.
+            let whole = all.condition(sigma_a).unwrap().log_marginal;
+            let constant = 0.5 * run.len() as f64 * (2.0 * std::f64::consts::PI).ln();
+            let expected = whole - rest.log_marginal + constant;
+            assert!((log_density - expected).abs() < 1000.0 * f64::EPSILON * whole.abs().max(1.0), "{run:?}");
+        }
+    }
+}

@@ -163,7 +163,7 @@ impl Drop for Running {
 /// Ends what interrupted runs have left behind, and says how many processes that were. Returns when they are gone, or after
 /// some seconds.
 ///
-/// On Linux these are the processes that carry one of the markers, and those in one of `process_groups` beside such a
+/// On Linux these are the processes that carry one of the markers (one that ends with `*` stands for all that begin so), and those in one of `process_groups` beside such a
 /// process; a number alone may meanwhile belong to another process. On other Unix systems they are the groups whose leader
 /// is there.
 pub fn end_leftovers(markers: &[String], process_groups: &[i32]) -> usize {
@@ -289,13 +289,17 @@ mod system {
         fields.nth(1)?.parse().ok()
     }
 
-    /// Whether the environment of a process has one of the markers.
+    /// Whether the environment of a process has one of the markers; one that ends with `*` stands for all that begin so.
     fn is_marked(pid: Pid, markers: &[String]) -> bool {
         let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_pid())).unwrap_or_default();
         let mut variables = environment.split(|byte| *byte == 0);
         variables.any(|variable| {
             let value = variable.strip_prefix(MARKER.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));
-            value.is_some_and(|value| markers.iter().any(|marker| marker.as_bytes() == value))
+            let fits = |value: &[u8], marker: &String| match marker.strip_suffix('*') {
+                Some(beginning) => value.starts_with(beginning.as_bytes()),
+                None => marker.as_bytes() == value,
+            };
+            value.is_some_and(|value| markers.iter().any(|marker| fits(value, marker)))
         })
     }
 
