@@ -7,7 +7,7 @@ mod stages;
 mod summary;
 mod trials;
 
-pub use calibrate::{Calibration, CalibrationPlan, calibration_json};
+pub use calibrate::{Calibration, CalibrationPlan, calibration_json, calibration_plan_json};
 pub use enough::{Enough, EnoughResult, SuggestedRuns, SurrogateShare, Width, Widths, enough_json};
 pub use predict::predict;
 pub use summary::summary;
