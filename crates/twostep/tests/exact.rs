@@ -25,8 +25,9 @@ const SHARINGS: [(bool, ErrorSharing); 3] =
 /// `alpha a t + beta b + ...` in as many unknowns as there are names, over the condition `t`: affine in the unknowns, with
 /// slopes that depend on where is measured.
 fn surrogate(unknowns: &[&str]) -> Arc<dyn Surrogate> {
-    let term =
-        |(d, name): (usize, &&str)| if d % 2 == 0 { format!("p{d} * {name} * t") } else { format!("p{d} * {name}") };
+    let term = |(d, name): (usize, &&str)| {
+        if d.is_multiple_of(2) { format!("p{d} * {name} * t") } else { format!("p{d} * {name}") }
+    };
     let terms: Vec<String> = unknowns.iter().enumerate().map(term).collect();
     let inputs: Vec<String> = unknowns.iter().chain(&["t"]).map(|name| name.to_string()).collect();
     let names = (0..unknowns.len()).map(|d| format!("p{d}")).chain(["shift".to_string()]);
@@ -116,12 +117,15 @@ fn solve(mut c: Vec<Vec<f64>>, mut b: Vec<Vec<f64>>) -> (Vec<Vec<f64>>, f64) {
     (b, log_det)
 }
 
-/// Mean, covariance and log evidence of one T-draw by the covariance of all measurements, none of them reduced.
-fn dense(small: &Small, sigma_a: Option<f64>, error: ErrorSharing, s: usize) -> (Vec<f64>, Vec<Vec<f64>>, f64) {
+/// Mean, covariance and log evidence.
+type Part = (Vec<f64>, Vec<Vec<f64>>, f64);
+
+/// The posterior of one T-draw by the covariance of all measurements, none of them reduced.
+fn dense(small: &Small, sigma_a: Option<f64>, error: ErrorSharing, s: usize) -> Part {
     let (known, y, sd) = (&small.measured.known, &small.measured.y, small.measured.sd.as_ref().unwrap());
     let (n, dim) = (y.len(), small.unknowns.len());
     let c = small.draws.values().col(s);
-    let slope = |i: usize, d: usize| c[d] * if d % 2 == 0 { known[(i, 0)] } else { 1.0 };
+    let slope = |i: usize, d: usize| c[d] * if d.is_multiple_of(2) { known[(i, 0)] } else { 1.0 };
     let prior: Vec<(f64, f64)> = small.unknowns.marginals().iter().map(|m| m.is_normal().unwrap()).collect();
     let covariance = |i: usize, j: usize| -> f64 {
         let shared = error == ErrorSharing::Shared && known.row(i) == known.row(j);
@@ -171,7 +175,7 @@ fn dense_formulas_agree_in_five_unknowns() {
                 assert!((posterior.diagnostics.log_evidence.unwrap() - total).abs() < ROUNDING * total.abs());
             }
             for (d, found) in posterior.unknowns.iter().enumerate() {
-                let expect = |f: &dyn Fn(&(Vec<f64>, Vec<Vec<f64>>, f64)) -> f64| {
+                let expect = |f: &dyn Fn(&Part) -> f64| {
                     parts.iter().zip(&log_weights).map(|(part, w)| w.exp() * f(part)).sum::<f64>()
                 };
                 let mean = expect(&|part| part.0[d]);

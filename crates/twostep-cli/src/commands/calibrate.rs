@@ -9,7 +9,7 @@ use crate::session::{self, describe};
 use std::fmt::Write;
 use std::path::PathBuf;
 use twostep::calibrate::{MethodSummary, Truth, UnknownSummary};
-use twostep::run::{Calibration, CalibrationPlan, Project, calibration_json};
+use twostep::run::{Calibration, CalibrationPlan, Project, calibration_json, calibration_plan_json};
 use twostep::study::Setting;
 use twostep::table::counted;
 
@@ -66,7 +66,7 @@ impl Calibrate {
         let cost = cost(&project, &plans);
         if self.dry_run {
             return match global.json {
-                true => super::print_json(&calibration_json(&project, &[])),
+                true => super::print_json(&calibration_plan_json(&project, &plans)),
                 false => Ok(output::print(&cost)?),
             };
         }

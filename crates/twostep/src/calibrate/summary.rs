@@ -28,6 +28,8 @@ pub struct Context {
     pub truth: Truth,
     /// Whether sigma_A is carried into the I-step.
     pub propagates_sigma_a: bool,
+    /// Whether sigma_A is a number of the study rather than learned from the runs.
+    pub sigma_a_is_given: bool,
     /// How measurements share the surrogate's error.
     pub error: ErrorSharing,
     /// Whether several measurements share their inputs.
@@ -76,7 +78,7 @@ pub struct UnknownSummary {
     pub log_gamma: Option<f64>,
     /// Its 5 % point if all trials were independent: reject strictly below.
     pub log_gamma_threshold: Option<f64>,
-    /// p-value of the test that respects T-trials; `None` without trials.
+    /// p-value of the test that respects T-trials; `None` below two T-trials, which cannot tell.
     pub t_trial_p_value: Option<f64>,
     /// Variance of the ECDF over that of independent trials; `None` below two T-trials.
     pub design_effect: Option<f64>,
@@ -234,7 +236,8 @@ fn unknown(own: &[&Trial], method: &str, name: &str, context: &Context) -> Unkno
         failed,
         log_gamma: band.as_ref().map(|_| log_gamma(&ranks, BINS)),
         log_gamma_threshold: band.as_ref().map(|band| band.log_gamma_threshold),
-        t_trial_p_value: (!pits.is_empty()).then_some(test.p_value),
+        // All signs of a single T-trial are alike, so that every outcome has p = 1.
+        t_trial_p_value: (!pits.is_empty() && test.smallest_p_value < 1.0).then_some(test.p_value),
         design_effect: test.design_effect,
         effective_trials: test.effective_trials,
         width_factor: coverage.iter().find(|c| c.level == NINETY).and_then(verdict::width_factor),
@@ -330,6 +333,7 @@ pub(super) mod tests {
             other_noise: false,
             t_draws: 1000,
             clustered: false,
+            sigma_a_is_given: false,
             stream: Stream::root(4),
         }
     }

@@ -357,6 +357,9 @@ fn describe(unknown: &UnknownSummary, unknowns: usize) -> String {
         Kind::Undecided if unknown.t_trial_p_value.is_some_and(|p| p <= alpha(unknowns)) => {
             text += ", but its ranks are not uniform, and neither coverage nor their mean says how";
         }
+        Kind::Undecided if unknown.t_trial_p_value.is_none() => {
+            text += ", of a single T-trial, which cannot tell: all of them share one surrogate";
+        }
         Kind::Undecided => {
             let enough = (1..).find(|n| wilson(NINETY, f64::from(*n), CONFIDENCE)[0] >= LEAST_COVERAGE).unwrap_or(1);
             if coverage.effective_trials < f64::from(enough) {
@@ -645,7 +648,12 @@ fn too_simple(method: &MethodSummary, e_lik_too: bool, signs: &Signs) -> Explana
 }
 
 fn stiff(kind: Kind, signs: &Signs, context: &Context) -> Explanation {
-    let flexible = "raise surrogate.degree or choose a more flexible surrogate";
+    // No degree makes a number smaller that the study gives.
+    let flexible = if context.sigma_a_is_given {
+        "give surrogate.sigma_a a prior, such as \"exponential(1)\", so that the runs decide how large it is"
+    } else {
+        "raise surrogate.degree or choose a more flexible surrogate"
+    };
     let independent = context.replicated && context.error == ErrorSharing::Independent;
     let advice = if kind == Kind::Underconfident {
         format!("For narrower intervals {flexible}.")
@@ -764,6 +772,24 @@ mod tests {
                 matches!(kind, Kind::Calibrated | Kind::Undecided | Kind::Underconfident)
             );
         }
+    }
+
+    #[test]
+    fn a_single_t_trial_cannot_tell() {
+        let trials = normal_trials("e-lik", [1, 100], RIGHT, &clean());
+        let summary = summarise(&trials, &context(Truth::Simulator)).remove(0);
+        assert_eq!((summary.verdict.kind, summary.unknowns[0].t_trial_p_value), (Kind::Undecided, None));
+        assert!(summary.verdict.sentences[0].contains("of a single T-trial, which cannot tell"), "{}", summary.verdict);
+    }
+
+    #[test]
+    fn no_degree_helps_against_a_given_sigma_a() {
+        let signs = Signs::new("e-lik", &normal_trials("e-lik", LAYOUT, RIGHT, &clean()));
+        let context = Context { propagates_sigma_a: true, ..context(Truth::Simulator) };
+        let advice = |sigma_a_is_given: bool| {
+            stiff(Kind::Underconfident, &signs, &Context { sigma_a_is_given, ..context.clone() }).advice
+        };
+        assert!(advice(false).contains("surrogate.degree") && !advice(true).contains("surrogate.degree"));
     }
 
     /// Trials of one E-Lik whose truths lie at the given places of their posteriors, in an order without pattern.

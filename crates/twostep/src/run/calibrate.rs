@@ -10,6 +10,7 @@ use crate::likelihood::Sd;
 use crate::monitor::Monitor;
 use crate::store::{Heading, Journal, TPosteriors};
 use crate::study::{Setting, Stage};
+use crate::surrogate::SigmaA;
 use crate::table::{Table, write_atomically};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -163,6 +164,7 @@ impl Project {
             priors,
             truth: plan.truth,
             propagates_sigma_a: study.infer.sigma_a,
+            sigma_a_is_given: study.outputs.iter().all(|o| matches!(o.surrogate.sigma_a, SigmaA::Fixed(_))),
             error: study.infer.error,
             replicated: plan.replicated,
             n_t: plan.trained_runs,
@@ -291,14 +293,22 @@ impl Project {
     }
 }
 
-/// The content of `calibration.json`; without calibrations, what they would take.
+/// The content of `calibration.json`.
 pub fn calibration_json(project: &Project, calibrations: &[Calibration]) -> Value {
-    let plans: Vec<CalibrationPlan> = match calibrations {
-        [] => project.calibration_plan().unwrap_or_default(),
-        some => some.iter().map(|c| c.plan.clone()).collect(),
-    };
+    to_json(project, calibrations.iter().map(|calibration| &calibration.plan), calibrations)
+}
+
+/// The same of calibrations that are yet to be done.
+pub fn calibration_plan_json(project: &Project, plans: &[CalibrationPlan]) -> Value {
+    to_json(project, plans.iter(), &[])
+}
+
+fn to_json<'a>(
+    project: &Project,
+    plans: impl Iterator<Item = &'a CalibrationPlan>,
+    calibrations: &[Calibration],
+) -> Value {
     let settings: Vec<Value> = plans
-        .iter()
         .enumerate()
         .map(|(i, plan)| {
             let study = &project.settings[i].study;

@@ -9,7 +9,7 @@ mod summary;
 mod trials;
 mod verify;
 
-pub use calibrate::{Calibration, CalibrationPlan, calibration_json};
+pub use calibrate::{Calibration, CalibrationPlan, calibration_json, calibration_plan_json};
 pub use enough::{Enough, EnoughResult, SuggestedRuns, SurrogateShare, Width, Widths, enough_json};
 pub use predict::predict;
 pub use runs::{Changed, Imported, Only, RunEntry};
