@@ -1,6 +1,6 @@
 //! What may stand on the command line.
 
-use crate::commands::{calibrate, check, enough, infer, methods, new, predict, run, simulate, status, train};
+use crate::commands::{calibrate, check, enough, infer, methods, new, predict, run, serve, simulate, status, train};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -62,6 +62,9 @@ pub(crate) enum Command {
     /// Predict outputs at new conditions, from finished results
     #[command(after_long_help = predict::COLUMNS)]
     Predict(predict::Predict),
+    /// Serve surrogate and posterior to other programs (UM-Bridge), from finished results
+    #[command(after_long_help = serve::ABOUT)]
+    Serve(serve::Serve),
     /// Say whether the simulator runs were enough, from parts of them
     #[command(after_long_help = enough::ABOUT)]
     Enough(enough::Enough),

@@ -58,6 +58,37 @@ pub(crate) fn check_measurements(project: &Project) -> Result<(), Error> {
     Ok(())
 }
 
+/// The setting with this number, from 1, counted from 0; may be left out where there is one only. `what` is of one setting,
+/// as in "predictions are".
+///
+/// # Errors
+/// A number that is missing or too large.
+pub(crate) fn setting(project: &Project, number: Option<usize>, what: &str) -> Result<usize, Error> {
+    let settings = project.settings();
+    match number {
+        Some(number) if (1..=settings.len()).contains(&number) => Ok(number - 1),
+        None if settings.len() == 1 => Ok(0),
+        asked => {
+            let found = match asked {
+                Some(number) => format!("there is no setting {number}"),
+                None => format!("the study sweeps, and {what} of one setting"),
+            };
+            let first: Vec<String> = settings
+                .iter()
+                .enumerate()
+                .take(5)
+                .map(|(i, setting)| format!("{} ({})", i + 1, describe(&setting.label)))
+                .collect();
+            let more = if settings.len() > first.len() { ", ..." } else { "" };
+            let repair = match settings {
+                [_] => "leave out --setting: the study has no sweep".to_owned(),
+                _ => format!("give 1 to {}: {}{more}", settings.len(), first.join(", ")),
+            };
+            Err(Error::invalid("--setting", found, repair))
+        }
+    }
+}
+
 /// `sir.toml` to `sir.twostep`, beside it.
 fn default_folder(file: &Path) -> PathBuf {
     let mut name = file.file_stem().unwrap_or_default().to_os_string();

@@ -4,13 +4,13 @@ use crate::arguments::Global;
 use crate::failure::Failure;
 use crate::output;
 use crate::results::{Grid, rounded};
-use crate::session::{self, describe};
+use crate::session;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use twostep::Error;
 use twostep::infer::propagation::Method;
-use twostep::run::{self, Project};
+use twostep::run;
 use twostep::table::Table;
 
 /// What the columns hold.
@@ -45,7 +45,7 @@ pub(crate) struct Predict {
 impl Predict {
     pub(crate) fn execute(&self, global: &Global) -> Result<(), Failure> {
         let project = session::open(&self.study, global, self.measurements.as_deref())?;
-        let index = self.index(&project)?;
+        let index = session::setting(&project, self.setting, "predictions are")?;
         let at = self.at.as_deref().map(Table::read).transpose()?;
         let resolved = |path: &Option<PathBuf>| path.as_ref().and_then(|path| path.canonicalize().ok());
         if resolved(&self.save).is_some_and(|save| resolved(&self.at) == Some(save)) {
@@ -77,33 +77,6 @@ impl Predict {
             text.push_str(&format!("saved to {}\n", path.display()));
         }
         Ok(output::print(&text)?)
-    }
-
-    /// The setting asked for, counted from 0.
-    fn index(&self, project: &Project) -> Result<usize, Error> {
-        let settings = project.settings();
-        match self.setting {
-            Some(number) if (1..=settings.len()).contains(&number) => Ok(number - 1),
-            None if settings.len() == 1 => Ok(0),
-            asked => {
-                let found = match asked {
-                    Some(number) => format!("there is no setting {number}"),
-                    None => "the study sweeps, and predictions are of one setting".to_owned(),
-                };
-                let first: Vec<String> = settings
-                    .iter()
-                    .enumerate()
-                    .take(5)
-                    .map(|(i, setting)| format!("{} ({})", i + 1, describe(&setting.label)))
-                    .collect();
-                let more = if settings.len() > first.len() { ", ..." } else { "" };
-                let repair = match settings {
-                    [_] => "leave out --setting: the study has no sweep".to_owned(),
-                    _ => format!("give 1 to {}: {}{more}", settings.len(), first.join(", ")),
-                };
-                Err(Error::invalid("--setting", found, repair))
-            }
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! everywhere.
 
 mod conditioned;
+mod density;
 mod engine_grid;
 mod engine_nuts;
 mod engine_smc;
@@ -13,6 +14,7 @@ mod spec;
 mod summary;
 mod target;
 
+pub use density::Density;
 pub use likelihoods::{Likelihoods, Link, OutputTerm, Workspace};
 pub use locate::{Located, Place, locate, rank};
 pub use spec::{Engine, InferSpec, NutsSpec, SmcSpec};

@@ -3,6 +3,7 @@
 mod calibrate;
 mod enough;
 mod predict;
+mod serve;
 mod stages;
 mod summary;
 mod trials;
@@ -10,6 +11,7 @@ mod trials;
 pub use calibrate::{Calibration, CalibrationPlan, calibration_json};
 pub use enough::{Enough, EnoughResult, SuggestedRuns, SurrogateShare, Width, Widths, enough_json};
 pub use predict::predict;
+pub use serve::{Served, served};
 pub use summary::summary;
 pub use trials::Runs;
 
