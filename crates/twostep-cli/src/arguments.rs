@@ -1,7 +1,8 @@
 //! What may stand on the command line.
 
 use crate::commands::{
-    calibrate, check, design, enough, import, infer, methods, new, predict, run, runs, simulate, status, train, verify,
+    calibrate, check, design, enough, import, infer, methods, new, predict, run, runs, serve, simulate, status, train,
+    verify,
 };
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -70,6 +71,9 @@ pub(crate) enum Command {
     /// Predict outputs at new conditions, from finished results
     #[command(after_long_help = predict::COLUMNS)]
     Predict(predict::Predict),
+    /// Serve surrogate and posterior to other programs (UM-Bridge), from finished results
+    #[command(after_long_help = serve::ABOUT)]
+    Serve(serve::Serve),
     /// Say whether the simulator runs were enough, from parts of them
     #[command(after_long_help = enough::ABOUT)]
     Enough(enough::Enough),

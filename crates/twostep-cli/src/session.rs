@@ -58,19 +58,20 @@ pub(crate) fn check_measurements(project: &Project) -> Result<(), Error> {
     Ok(())
 }
 
-/// Index of the setting that was asked for by its number from one; the only one where none was asked for.
+/// The setting with this number, from 1, counted from 0; may be left out where there is one only. `what` is of one setting,
+/// as in "predictions are".
 ///
 /// # Errors
-/// A number that there is not, or none where the study sweeps.
-pub(crate) fn setting(project: &Project, asked: Option<usize>) -> Result<usize, Error> {
+/// A number that is missing or too large.
+pub(crate) fn setting(project: &Project, number: Option<usize>, what: &str) -> Result<usize, Error> {
     let settings = project.settings();
-    match asked {
+    match number {
         Some(number) if (1..=settings.len()).contains(&number) => Ok(number - 1),
         None if settings.len() == 1 => Ok(0),
         asked => {
             let found = match asked {
                 Some(number) => format!("there is no setting {number}"),
-                None => "the study sweeps, and this is about one setting".to_owned(),
+                None => format!("the study sweeps, and {what} of one setting"),
             };
             let first: Vec<String> = settings
                 .iter()

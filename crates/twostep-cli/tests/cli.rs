@@ -900,7 +900,9 @@ fn a_reader_that_leaves_early_is_no_failure() {
 fn help_names_every_command_and_the_methods() {
     let place = Place::new("help");
     let help = place.run(&["--help"]).ends(0).out;
-    for command in ["run", "simulate", "train", "infer", "predict", "enough", "check", "status", "new", "methods"] {
+    for command in
+        ["run", "simulate", "train", "infer", "predict", "serve", "enough", "check", "status", "new", "methods"]
+    {
         assert!(help.lines().any(|line| line.starts_with(&format!("  {command} "))), "{command}\n{help}");
     }
     for command in ["run", "infer"] {

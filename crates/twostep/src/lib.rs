@@ -57,7 +57,7 @@
 //!
 //! Modules may use only those that stand before them: `error`, `monitor`, `matrix`, `stream`, `special`, `kernels`, `draws`,
 //! `expression`, `prior`, `table`, `mcmc`, `likelihood`, `simulate`, `surrogate`, `train`, `infer`, `calibrate`,
-//! `study`, `store`, `run`.
+//! `serve`, `study`, `store`, `run`.
 
 #![forbid(unsafe_code)]
 
@@ -73,6 +73,7 @@ pub mod mcmc;
 pub mod monitor;
 pub mod prior;
 pub mod run;
+pub mod serve;
 pub mod simulate;
 pub mod special;
 pub mod store;

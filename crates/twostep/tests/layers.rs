@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 /// From the ground up.
-const ORDER: [&str; 20] = [
+const ORDER: [&str; 21] = [
     "error",
     "monitor",
     "matrix",
@@ -23,6 +23,7 @@ const ORDER: [&str; 20] = [
     "train",
     "infer",
     "calibrate",
+    "serve",
     "study",
     "store",
     "run",

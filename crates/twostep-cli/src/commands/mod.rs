@@ -11,6 +11,7 @@ pub(crate) mod new;
 pub(crate) mod predict;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod serve;
 pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod train;
@@ -51,6 +52,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Command::Infer(command) => command.execute(global),
         Command::Calibrate(command) => command.execute(global),
         Command::Predict(command) => command.execute(global),
+        Command::Serve(command) => command.execute(global),
         Command::Enough(command) => command.execute(global),
         Command::Verify(command) => command.execute(global),
         Command::Check(command) => command.execute(global),

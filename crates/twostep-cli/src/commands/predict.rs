@@ -45,7 +45,7 @@ pub(crate) struct Predict {
 impl Predict {
     pub(crate) fn execute(&self, global: &Global) -> Result<(), Failure> {
         let project = session::open(&self.study, global, self.measurements.as_deref())?;
-        let index = session::setting(&project, self.setting)?;
+        let index = session::setting(&project, self.setting, "predictions are")?;
         let at = self.at.as_deref().map(Table::read).transpose()?;
         let resolved = |path: &Option<PathBuf>| path.as_ref().and_then(|path| path.canonicalize().ok());
         if resolved(&self.save).is_some_and(|save| resolved(&self.at) == Some(save)) {

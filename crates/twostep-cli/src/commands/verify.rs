@@ -40,7 +40,7 @@ impl Verify {
         if self.runs == 0 {
             return Err(Error::invalid("--runs", "0 runs verify nothing", "ask for at least 1, better 8").into());
         }
-        let index = session::setting(&project, self.setting)?;
+        let index = session::setting(&project, self.setting, "a verification is")?;
         if let Some(path) = &self.export {
             let then = "`twostep verify STUDY --results FILE` compares them when their outputs are filled in";
             return export(&project.verification_runs(index, self.runs)?, path, then, global);

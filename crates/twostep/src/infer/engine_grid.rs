@@ -51,6 +51,11 @@ pub(super) fn locate(
     Ok(out)
 }
 
+/// Log evidence of every T-draw.
+pub(super) fn log_evidences(prepared: &Prepared, spec: &InferSpec, monitor: &dyn Monitor) -> Result<Vec<f64>> {
+    solve(prepared, spec, &[Method::EPost], monitor, |solved| solved.resolved.refined.log_evidence.clone())
+}
+
 /// Methods that share one grid: E-Post and E-Lik mix the same posteriors, one per T-draw; the others have a density of their
 /// own.
 fn groups(methods: &[Method]) -> impl Iterator<Item = Vec<Method>> {

@@ -2,6 +2,7 @@
 //! everywhere.
 
 mod conditioned;
+mod density;
 mod engine_exact;
 mod engine_grid;
 mod engine_nuts;
@@ -14,6 +15,7 @@ mod spec;
 mod summary;
 mod target;
 
+pub use density::Density;
 pub use engine_exact::linear_gaussian;
 pub use likelihoods::{Likelihoods, Link, OutputTerm, Workspace};
 pub use locate::{Located, Place, locate, rank};

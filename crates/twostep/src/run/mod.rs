@@ -4,6 +4,7 @@ mod calibrate;
 mod enough;
 mod predict;
 mod runs;
+mod serve;
 mod stages;
 mod summary;
 mod trials;
@@ -13,6 +14,7 @@ pub use calibrate::{Calibration, CalibrationPlan, calibration_json, calibration_
 pub use enough::{Enough, EnoughResult, SuggestedRuns, SurrogateShare, Width, Widths, enough_json};
 pub use predict::predict;
 pub use runs::{Changed, Imported, Only, RunEntry};
+pub use serve::{Served, served};
 pub use summary::summary;
 pub use trials::Runs;
 pub use verify::{Verification, VerifiedValue};

@@ -4,6 +4,7 @@ use super::stages::{measurement_sd, parameter_names};
 use super::{Project, Stale};
 use crate::draws::{Sorted, pick_weighted};
 use crate::error::{Error, Result};
+use crate::infer::IPosterior;
 use crate::infer::propagation::Method;
 use crate::likelihood::{ErrorSharing, Family, Generator};
 use crate::matrix::Matrix;
@@ -11,7 +12,7 @@ use crate::stream::Stream;
 use crate::study::{Stage, Study};
 use crate::surrogate::Scratch;
 use crate::table::Table;
-use crate::train::{PROBABILITIES, output_draws};
+use crate::train::{PROBABILITIES, TPosterior, output_draws};
 use rand::RngExt;
 use rand_distr::StandardNormal;
 use rayon::prelude::*;
@@ -32,36 +33,8 @@ pub fn predict(project: &Project, index: usize, at: Option<&Table>, method: Opti
     let study = &setting.study;
     let names: Vec<&str> = study.conditions.iter().map(|c| c.name.as_str()).collect();
     let known = points(study, at)?;
-    let parameters = parameter_names(study, &project.measured(index)?);
-    let finished = |stage: Stage, why: Stale| {
-        Error::failed(
-            "predict",
-            format!("the {} stage is not finished for this study as it is: {}", stage.name(), why.into_reason()),
-            "run `twostep run` first, or `twostep infer` with the same --measurements",
-        )
-    };
-    let plan = project.plan(index)?;
-    let (_, posteriors) = project
-        .finished(index, &plan, Stage::Infer, |folder| folder.read_i_step(&parameters))
-        .map_err(|why| finished(Stage::Infer, why))?;
-    let (_, set) = project
-        .finished(index, &plan, Stage::Simulate, |_| project.training(index))
-        .map_err(|why| finished(Stage::Simulate, why))?;
-    let (_, posterior) = project
-        .finished(index, &plan, Stage::Train, |_| project.t_posterior(index, &set))
-        .map_err(|why| finished(Stage::Train, why))?;
     let method = method.unwrap_or(study.infer.answer);
-    let answer = posteriors.iter().find(|p| p.method == method.name()).ok_or_else(|| {
-        if study.infer.methods.contains(&method) {
-            return finished(Stage::Infer, Stale::Unusable(format!("{} is not computed yet", method.name())));
-        }
-        let known: Vec<&str> = posteriors.iter().map(|p| p.method.as_str()).collect();
-        Error::invalid(
-            "--method",
-            format!("the study has no answer by {}", method.name()),
-            format!("use one of {}", known.join(", ")),
-        )
-    })?;
+    let Finished { parameters, posterior, answer } = finished(project, index, "predict", method)?;
     let point = (method == Method::Point).then(|| method.propagation(study.infer.point).reduce(&posterior.draws));
     let t_draws = point.as_ref().unwrap_or(&posterior.draws);
     let weights = t_draws.weights();
@@ -149,6 +122,54 @@ pub fn predict(project: &Project, index: usize, at: Option<&Table>, method: Opti
         table = table.with_texts(*name, texts.collect())?;
     }
     Ok(table)
+}
+
+/// What the stages of a setting left for those who use it.
+pub(super) struct Finished {
+    /// Names of the unknowns and unknown sds.
+    pub(super) parameters: Vec<String>,
+    /// The T-posterior.
+    pub(super) posterior: TPosterior,
+    /// The I-posterior by the method asked for.
+    pub(super) answer: IPosterior,
+}
+
+/// The results of setting `index` by `method`, for the command `what`.
+///
+/// # Errors
+/// A stale or missing stage, or a method that the study does not have.
+pub(super) fn finished(project: &Project, index: usize, what: &str, method: Method) -> Result<Finished> {
+    let study = &project.settings()[index].study;
+    let parameters = parameter_names(study, &project.measured(index)?);
+    let unfinished = |stage: Stage, why: Stale| {
+        Error::failed(
+            what,
+            format!("the {} stage is not finished for this study as it is: {}", stage.name(), why.into_reason()),
+            "run `twostep run` first, or `twostep infer` with the same --measurements",
+        )
+    };
+    let plan = project.plan(index)?;
+    let (_, posteriors) = project
+        .finished(index, &plan, Stage::Infer, |folder| folder.read_i_step(&parameters))
+        .map_err(|why| unfinished(Stage::Infer, why))?;
+    let (_, set) = project
+        .finished(index, &plan, Stage::Simulate, |_| project.training(index))
+        .map_err(|why| unfinished(Stage::Simulate, why))?;
+    let (_, posterior) = project
+        .finished(index, &plan, Stage::Train, |_| project.t_posterior(index, &set))
+        .map_err(|why| unfinished(Stage::Train, why))?;
+    let known: Vec<String> = posteriors.iter().map(|p| p.method.clone()).collect();
+    let answer = posteriors.into_iter().find(|p| p.method == method.name()).ok_or_else(|| {
+        if study.infer.methods.contains(&method) {
+            return unfinished(Stage::Infer, Stale::Unusable(format!("{} is not computed yet", method.name())));
+        }
+        Error::invalid(
+            "--method",
+            format!("the study has no answer by {}", method.name()),
+            format!("use one of {}", known.join(", ")),
+        )
+    })?;
+    Ok(Finished { parameters, posterior, answer })
 }
 
 /// The conditions to predict at: one row per point.

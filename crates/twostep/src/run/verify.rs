@@ -1,16 +1,17 @@
 //! Verifies an answer: the real simulator at draws of the I-posterior against what the surrogate predicts there.
 
+use super::predict::{Finished, finished};
 use super::runs::{self, Runner};
 use super::stages::{self, Call, Outcome};
-use super::{Project, Stale, Workplace};
+use super::{Project, Workplace};
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
 use crate::simulate::{Reading, SimulatorKind};
 use crate::special::{gamma_tails, normal_cdf};
-use crate::store::{Folder, RunSource};
+use crate::store::RunSource;
 use crate::stream::Stream;
-use crate::study::{Stage, Study};
+use crate::study::Study;
 use crate::surrogate::Scratch;
 use crate::table::{Table, counted};
 use crate::train::TPosterior;
@@ -71,27 +72,8 @@ impl Project {
     /// Inputs of `n` runs at draws of the answer of setting `index`, at conditions that were measured.
     fn verification_points(&self, index: usize, n: usize) -> Result<(TPosterior, Vec<Vec<f64>>)> {
         let study = &self.settings[index].study;
-        let plan = self.plan(index)?;
-        let unfinished = |stage: Stage, why: Stale| {
-            let found =
-                format!("the {} stage is not finished for this study as it is: {}", stage.name(), why.into_reason());
-            Error::failed("verify", found, "run `twostep run` first")
-        };
+        let Finished { posterior, answer, .. } = finished(self, index, "verify", study.infer.answer)?;
         let measured = self.measured(index)?;
-        let names = stages::parameter_names(study, &measured);
-        let read = |folder: &Folder| folder.read_i_step(&names);
-        let (_, posteriors) =
-            self.finished(index, &plan, Stage::Infer, read).map_err(|why| unfinished(Stage::Infer, why))?;
-        let (_, set) = self
-            .finished(index, &plan, Stage::Simulate, |_| self.training(index))
-            .map_err(|why| unfinished(Stage::Simulate, why))?;
-        let (_, posterior) = self
-            .finished(index, &plan, Stage::Train, |_| self.t_posterior(index, &set))
-            .map_err(|why| unfinished(Stage::Train, why))?;
-        let answer = posteriors.iter().find(|p| p.method == study.infer.answer.name()).ok_or_else(|| {
-            let found = format!("there is no answer by {}", study.infer.answer.name());
-            Error::failed("verify", found, "run `twostep run` first")
-        })?;
         let n_conditions = study.n_run_inputs() - study.unknowns.len();
         let mut conditions: Vec<Vec<f64>> = Vec::new();
         for known in measured.iter().map(|measured| &measured.known) {
