@@ -33,6 +33,9 @@ const MEASUREMENTS: &str = "measurements.csv";
 /// Name of the file that says whether the runs were enough.
 const ENOUGH: &str = "enough.json";
 
+/// Name of the file with the fits that say so.
+const FITS: &str = "enough_fits.json";
+
 /// Names of the files that say whether the surrogate agrees with the simulator where the answer lies.
 const VERIFICATION: [&str; 2] = ["verify.json", "verify.csv"];
 
@@ -321,7 +324,7 @@ impl Folder {
             return Ok(());
         }
         // What is derived from the stages goes with them.
-        let derived = [ENOUGH, VERIFICATION[0], VERIFICATION[1]].map(str::to_owned);
+        let derived = [ENOUGH, FITS, VERIFICATION[0], VERIFICATION[1]].map(str::to_owned);
         self.remove_files(ledger.stages.values().flat_map(|record| &record.files).chain(&derived))?;
         ledger.stages.clear();
         self.write_json(LEDGER, &ledger)
@@ -522,6 +525,16 @@ impl Folder {
     /// Reads it back.
     pub fn read_enough<T: DeserializeOwned>(&self) -> Result<T> {
         self.read_json(ENOUGH)
+    }
+
+    /// Writes the fits that it rests on, as far as they are done.
+    pub fn write_fits<T: Serialize + DeserializeOwned>(&self, fits: &T) -> Result<()> {
+        self.write_json(FITS, fits)
+    }
+
+    /// Reads them back.
+    pub fn read_fits<T: DeserializeOwned>(&self) -> Result<T> {
+        self.read_json(FITS)
     }
 }
 
