@@ -5,7 +5,7 @@ mod runs;
 mod t_posteriors;
 
 pub use journal::{Heading, Journal};
-pub use runs::{Point, RUNS, Run, RunLedger, RunSource, RunState};
+pub use runs::{KnownSimulator, Point, RUNS, Run, RunLedger, RunSource, RunState};
 pub use t_posteriors::{TPosteriors, TrialPosterior};
 
 use crate::draws::Draws;
@@ -415,13 +415,13 @@ impl Folder {
         Ok(states.iter().filter(|state| *state != "ok").count())
     }
 
-    /// Inputs of every run of the training set, and whether it failed.
-    pub fn read_run_states(&self, inputs: &[String]) -> Result<(Matrix, Vec<bool>)> {
+    /// Inputs of every run of the training set, and its state: `ok`, or `failed: ` with the reason.
+    pub fn read_run_states(&self, inputs: &[String]) -> Result<(Matrix, Vec<String>)> {
         let table = Table::read(&self.file("training.csv"))?;
         let (x, states, runs) = (table.matrix(inputs)?, table.texts("state")?, table.numbers("run")?);
         // A series has a line for each of its values.
         let first: Vec<usize> = (0..runs.len()).filter(|&i| i == 0 || runs[i] != runs[i - 1]).collect();
-        Ok((x.select_rows(&first), first.iter().map(|&i| states[i] != "ok").collect()))
+        Ok((x.select_rows(&first), first.iter().map(|&i| states[i].clone()).collect()))
     }
 
     /// Reads the training set back, without failed runs and simulation noise, and the points of the design (from zero) that its

@@ -133,6 +133,15 @@ impl Run {
     }
 }
 
+/// A simulator of which there are runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KnownSimulator {
+    /// What its runs are found by.
+    pub fingerprint: String,
+    /// What it was made of, by the place in the study file.
+    pub parts: Vec<(String, String)>,
+}
+
 /// A point where a run is wanted: inputs by name, and which of several runs at them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
@@ -264,14 +273,15 @@ impl RunLedger {
     ///
     /// # Errors
     /// What the system says.
-    pub fn other_simulators(&self, fingerprint: &str) -> Result<Vec<(String, Vec<(String, String)>)>> {
+    pub fn other_simulators(&self, fingerprint: &str) -> Result<Vec<KnownSimulator>> {
         self.with(|c| {
             let sql = "SELECT fingerprint, parts FROM simulators WHERE fingerprint <> ?1 AND superseded = 0";
             let mut statement = c.prepare(sql)?;
             let rows = statement.query_map([fingerprint], |row| {
                 let parts: Map<String, Value> = serde_json::from_str(&row.get::<_, String>(1)?).unwrap_or_default();
                 let text = |value: Value| value.as_str().unwrap_or_default().to_owned();
-                Ok((row.get(0)?, parts.into_iter().map(|(place, value)| (place, text(value))).collect()))
+                let parts = parts.into_iter().map(|(place, value)| (place, text(value))).collect();
+                Ok(KnownSimulator { fingerprint: row.get(0)?, parts })
             })?;
             rows.collect()
         })
@@ -661,7 +671,8 @@ mod tests {
             ledger.finish(ids[0], &number(1.0), None).unwrap();
             ledger.note_simulator("b", &[("simulator.command".into(), "2".into())]).unwrap();
             let others = ledger.other_simulators("b").unwrap();
-            assert_eq!(others, [("a".into(), vec![("simulator.command".into(), "1".into())])]);
+            let parts = vec![("simulator.command".into(), "1".into())];
+            assert_eq!(others, [KnownSimulator { fingerprint: "a".into(), parts }]);
             if keep {
                 ledger.keep_others("b").unwrap()
             } else {
