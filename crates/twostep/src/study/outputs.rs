@@ -129,6 +129,11 @@ impl<'d> Parts<'_, 'd> {
             if let Some(value) = values.iter().find(|value| !(range[0]..=range[range.len() - 1]).contains(*value)) {
                 field.refuse(format!("{value} lies outside the range of {}", coordinate.key), "outside", None);
             }
+            let mut sorted = values.clone();
+            sorted.sort_by(f64::total_cmp);
+            if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+                field.refuse("a coordinate comes twice", "expected each once", None);
+            }
             Some(values)
         });
         if self.needs_at && self.own("at").is_none() {
