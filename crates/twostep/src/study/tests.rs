@@ -210,7 +210,6 @@ fn wrong_studies_are_refused_at_their_line() {
             "timeout = \"8 parsecs\"", "no length of time", "30min"),
         (BASE, "builtin = \"sir\"", "umbridge = \"http://127.0.0.1\"\nattempts = 3", "attempts = 3",
             "nothing is tried again", "on_failure"),
-        (BASE, "builtin = \"sir\"", "table = \"no.csv\"", "table = \"no.csv\"", "is not there yet", "--export"),
         (BASE, "builtin = \"sir\"", "comand = [\"a\"]", "comand = [\"a\"]", "[simulator] has no key `comand`",
             "builtin"),
         (BASE, "builtin = \"sir\"", "builtin = \"sir\"\nsigma_s = -1", "sigma_s = -1", "-1 is negative",
