@@ -149,15 +149,16 @@ pub(super) fn finished(project: &Project, index: usize, what: &str, method: Meth
         )
     };
     let plan = project.plan(index)?;
-    let (_, posteriors) = project
-        .finished(index, &plan, Stage::Infer, |folder| folder.read_i_step(&parameters))
-        .map_err(|why| unfinished(Stage::Infer, why))?;
+    // In the order of the stages: the first that is stale says why, and the others only that it is.
     let (_, set) = project
         .finished(index, &plan, Stage::Simulate, |_| project.training(index))
         .map_err(|why| unfinished(Stage::Simulate, why))?;
     let (_, posterior) = project
         .finished(index, &plan, Stage::Train, |_| project.t_posterior(index, &set))
         .map_err(|why| unfinished(Stage::Train, why))?;
+    let (_, posteriors) = project
+        .finished(index, &plan, Stage::Infer, |folder| folder.read_i_step(&parameters))
+        .map_err(|why| unfinished(Stage::Infer, why))?;
     let known: Vec<String> = posteriors.iter().map(|p| p.method.clone()).collect();
     let answer = posteriors.into_iter().find(|p| p.method == method.name()).ok_or_else(|| {
         if study.infer.methods.contains(&method) {
