@@ -192,9 +192,13 @@ fn stage_lines(study: &Study, result: &SettingResult) -> String {
     for report in &result.t_reports {
         let own = &report.leave_one_out;
         let q2 = own.q2.map_or("no Q2 (it needs two different outputs)".to_owned(), |q2| format!("Q2 {q2:.2}"));
+        let values = match report.n_rows == report.n_runs {
+            true => String::new(),
+            false => format!(" from {} values of {}", report.n_rows, counted(report.n_runs, "run")),
+        };
         // Percentages round towards doubt: 99.6 % of the runs is not all of them.
         lines.push(format!(
-            "train      {}: {}, {q2}, {:.0} % of left-out runs inside their 90 % interval ({})",
+            "train      {}: {}{values}, {q2}, {:.0} % of left-out runs inside their 90 % interval ({})",
             report.output,
             report.method,
             (100.0 * own.coverage_90).floor(),

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use twostep::Error;
 use twostep::calibrate::enough::{THRESHOLD, VarianceParts};
-use twostep::monitor::Silent;
+use twostep::monitor::{Monitor, Silent};
 use twostep::run::{Enough, Project};
 use twostep::special::normal_quantile;
 use twostep::study::{self, Stage};
@@ -119,4 +121,55 @@ fn forty_runs_of_the_logistic_study_leave_the_measurements_in_charge() {
     assert_eq!(forty.suggested_runs, None);
     let widths: Vec<f64> = forty.widths_by_runs.iter().map(|w| w.unknowns["omega"].width).collect();
     assert!(widths.windows(2).all(|w| w[1] < w[0]), "{widths:?}");
+}
+
+/// Counts fits, and asks to stop after some of them.
+struct Counter {
+    done: Mutex<Vec<usize>>,
+    most: usize,
+}
+
+impl Counter {
+    fn new(most: usize) -> Self {
+        Self { done: Mutex::new(Vec::new()), most }
+    }
+
+    /// Fits that were there at the beginning, and at the end.
+    fn ends(self) -> (usize, usize) {
+        let done = self.done.into_inner().unwrap();
+        (done[0], *done.iter().max().unwrap())
+    }
+}
+
+impl Monitor for Counter {
+    fn proceed(&self) -> bool {
+        self.done.lock().unwrap().iter().max().is_none_or(|done| *done < self.most)
+    }
+
+    fn progress(&self, what: &str, done: usize, _: usize) {
+        if what == "enough" {
+            self.done.lock().unwrap().push(done);
+        }
+    }
+}
+
+#[test]
+fn fits_are_kept_when_stopped_and_for_another_share() {
+    let (project, folder) = project(&logistic(6), "kept");
+    let first = Counter::new(5);
+    assert!(matches!(project.enough(THRESHOLD, &first), Err(Error::Interrupted)));
+    let (_, stopped) = first.ends();
+    assert!(stopped >= 5, "{stopped}");
+    let second = Counter::new(usize::MAX);
+    let resumed = project.enough(THRESHOLD, &second).unwrap().remove(0).enough;
+    let (kept, all) = second.ends();
+    // Fits that were under way when the work was stopped are either kept or not.
+    assert!(kept >= 5 && kept < all, "{kept} of {all}");
+    let third = Counter::new(usize::MAX);
+    let other = project.enough(0.2, &third).unwrap().remove(0).enough;
+    assert_eq!(third.ends(), (all, all));
+    assert_eq!((other.widths_by_runs, other.threshold), (resumed.widths_by_runs.clone(), 0.2));
+    std::fs::remove_dir_all(folder).unwrap();
+    let fresh = enough(&logistic(6), "fresh", THRESHOLD);
+    assert_eq!(fresh, resumed);
 }

@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use twostep::Error;
 use twostep::infer::{Engine, Measured};
 use twostep::likelihood::Family;
+use twostep::run;
 use twostep::study::{self, MeasurementSource, Output, Setting, Study, read_measurements};
-use twostep::table::{Table, counted};
+use twostep::table::counted;
 
 /// Arguments of `check`.
 #[derive(Debug, clap::Args)]
@@ -96,10 +97,7 @@ impl Check {
 impl Plan {
     fn new(setting: &Setting) -> Result<Self, Error> {
         let Setting { label, study } = setting;
-        let runs = match &study.design.points {
-            Some(path) => Table::read(path)?.matrix(&study.input_names()[..study.n_run_inputs()])?.rows(),
-            None => study.design.runs,
-        };
+        let runs = run::planned_runs(study)?;
         let terms = study
             .outputs
             .iter()

@@ -7,6 +7,7 @@ use crate::results::Grid;
 use crate::session;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
+use twostep::calibrate::Truth;
 use twostep::run::CalibrationPlan;
 
 /// Arguments of `status`.
@@ -23,9 +24,14 @@ impl Status {
     pub(crate) fn execute(&self, global: &Global) -> Result<(), Failure> {
         let project = session::open(&self.study, global, self.measurements.as_deref())?;
         let stages = project.status()?;
-        // A study that cannot be calibrated, or has never been, has nothing to show.
-        let calibrations: Vec<CalibrationPlan> =
-            project.calibration_plan().unwrap_or_default().into_iter().filter(|plan| plan.kept > 0).collect();
+        // Trials of every kind of truth; a study that cannot be calibrated, or has never been, has nothing to show.
+        let mut calibrations: Vec<CalibrationPlan> = Vec::new();
+        for truth in Truth::ALL {
+            let project = session::open(&self.study, global, self.measurements.as_deref())?;
+            let project = project.with_calibration(|spec| spec.truth = truth);
+            let plans = project.calibration_plan().unwrap_or_default();
+            calibrations.extend(plans.into_iter().filter(|plan| plan.kept > 0));
+        }
         if global.json {
             let stages: Vec<Value> = stages
                 .iter()
@@ -63,10 +69,16 @@ impl Status {
         }
         let table = grid.render(output::width(), output::stdout_coloured());
         let mut text = format!("{table}\nresults in {}\n", project.folder().display());
-        if !calibrations.is_empty() {
-            let sum = |f: fn(&CalibrationPlan) -> usize| calibrations.iter().map(f).sum::<usize>();
-            let (kept, total) = (sum(|plan| plan.kept), sum(|plan| plan.i_trials));
-            text.push_str(&format!("calibration: {kept} of {total} I-trials are there\n"));
+        for truth in Truth::ALL {
+            let own = || calibrations.iter().filter(|plan| plan.truth == truth);
+            let (kept, total) =
+                (own().map(|plan| plan.kept).sum::<usize>(), own().map(|plan| plan.i_trials).sum::<usize>());
+            if kept > 0 {
+                text.push_str(&format!(
+                    "calibration, truth = {}: {kept} of {total} I-trials are there\n",
+                    truth.name()
+                ));
+            }
         }
         for folder in project.other_measurements() {
             text.push_str(&format!("results of other measurements in {}\n", folder.display()));

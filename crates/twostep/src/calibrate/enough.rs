@@ -2,6 +2,7 @@
 //! falls with the runs, and how many would bring it down.
 
 use crate::special::normal_quantile;
+use serde::{Deserialize, Serialize};
 
 /// Share of the posterior variance below which, unless told otherwise, the runs were enough: even a surrogate without any
 /// uncertainty would narrow the intervals by no more than a quarter, `1 - sqrt(1 - 0.44)`; better measurements buy more.
@@ -22,7 +23,7 @@ const FEWEST_SIZES: usize = 3;
 
 /// The posterior variance of one quantity by the law of total variance over the T-draws,
 /// `Var(omega) = E_s Var(omega | theta_s) + Var_s E(omega | theta_s)`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VarianceParts {
     /// The whole variance.
     pub total: f64,

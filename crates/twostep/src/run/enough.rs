@@ -23,6 +23,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Changing what is computed, or how it is kept, changes this, so that earlier results count as stale.
 const FORMAT: &str = "twostep enough 1";
@@ -181,7 +182,8 @@ impl Project {
         let folder = self.setting_folder(index);
         // Before any work: files that the study depends on may change meanwhile.
         self.complete(index, &super::Only::Pending, super::Changed::Ask, workplace, monitor)?;
-        let fingerprint = fingerprint(&setting.study, threshold, &self.runs_digest(index)?);
+        let runs = self.runs_digest(index)?;
+        let fingerprint = fingerprint(&setting.study, threshold, &runs);
         let kept = folder.read_enough::<Enough>().ok().filter(|kept| kept.fingerprint == fingerprint);
         let (origin, enough) = match kept {
             Some(enough) => (Origin::Kept, enough),
@@ -189,9 +191,14 @@ impl Project {
                 let measured = self.measured(index)?;
                 self.run_setting(index, Stage::Simulate, workplace, monitor)?;
                 let set = self.training(index)?;
-                let enough = compute(&setting.study, &set, &measured, threshold, fingerprint, monitor)?;
                 self.claim(workplace)?;
                 folder.own()?;
+                let own = fits_fingerprint(&setting.study, &runs);
+                let fits = folder.read_fits::<Fits>().ok().filter(|fits| fits.fingerprint == own);
+                let fits = fits.unwrap_or_else(|| Fits { fingerprint: own, done: BTreeMap::new() });
+                // A fit that cannot be kept is done again, which is no reason to stop.
+                let keep = |fits: &Fits| drop(folder.write_fits(fits));
+                let enough = compute(&setting.study, &set, &measured, threshold, fingerprint, fits, &keep, monitor)?;
                 folder.write_enough(&enough)?;
                 (Origin::Computed, enough)
             }
@@ -225,8 +232,12 @@ fn method(study: &Study) -> Method {
     if study.infer.answer.is_mixture() { study.infer.answer } else { Method::ELik }
 }
 
+fn fits_fingerprint(study: &Study, runs: &str) -> String {
+    digest(&format!("{FORMAT}\n{}\n{}\n", study.fingerprint(Stage::Infer, runs), method(study).name()))
+}
+
 fn fingerprint(study: &Study, threshold: f64, runs: &str) -> String {
-    digest(&format!("{FORMAT}\n{}\n{}\n{threshold}\n", study.fingerprint(Stage::Infer, runs), method(study).name()))
+    digest(&format!("{}\n{threshold}\n", fits_fingerprint(study, runs)))
 }
 
 fn refuse(study: &Study) -> Result<()> {
@@ -253,6 +264,7 @@ fn refuse_single(runs: usize) -> Result<()> {
 }
 
 /// What one training with some of the runs gave.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Fit {
     /// Width of each unknown's 90 % interval.
     widths: Vec<f64>,
@@ -264,12 +276,23 @@ struct Fit {
     approximation: Option<Vec<f64>>,
 }
 
+/// The fits that are done, whatever share of the variance they are judged by.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Fits {
+    /// Hash of everything they depend on.
+    fingerprint: String,
+    /// By `size-sequence`.
+    done: BTreeMap<String, Fit>,
+}
+
 fn compute(
     study: &Study,
     set: &TrainingSet,
     measured: &[Measured],
     threshold: f64,
     fingerprint: String,
+    fits: Fits,
+    keep: &(dyn Fn(&Fits) + Sync),
     monitor: &dyn Monitor,
 ) -> Result<Enough> {
     let n_runs = set.n_runs();
@@ -280,11 +303,18 @@ fn compute(
     // The largest first: they take longest.
     let pieces: Vec<(usize, usize)> =
         (0..sizes.len()).rev().flat_map(|size| (0..SEQUENCES).map(move |r| (size, r))).collect();
-    monitor.progress("enough", 0, pieces.len());
-    let finished = AtomicUsize::new(0);
+    let name = |size: usize, r: usize| format!("{size}-{r}");
+    let kept = pieces.iter().filter(|&&(size, r)| fits.done.contains_key(&name(size, r))).count();
+    monitor.progress("enough", kept, pieces.len());
+    let finished = AtomicUsize::new(kept);
+    let fits = Mutex::new(fits);
     let fits: Vec<Fit> = pieces
         .par_iter()
         .map(|&(size, r)| {
+            let known = || fits.lock().unwrap_or_else(PoisonError::into_inner).done.get(&name(size, r)).cloned();
+            if let Some(fit) = known() {
+                return Ok(fit);
+            }
             if !monitor.proceed() {
                 return Err(Error::Interrupted);
             }
@@ -295,6 +325,10 @@ fn compute(
             let own = own_study(study, stream.named("sequences").at(r as u64));
             let with_approximation = study.infer.sigma_a && (size + 1, r) == (sizes.len(), 0);
             let fit = fit(&own, &subset, measured, with_approximation, &Quiet(monitor))?;
+            let mut all = fits.lock().unwrap_or_else(PoisonError::into_inner);
+            all.done.insert(name(size, r), fit.clone());
+            keep(&all);
+            drop(all);
             monitor.progress("enough", finished.fetch_add(1, Ordering::Relaxed) + 1, pieces.len());
             Ok(fit)
         })

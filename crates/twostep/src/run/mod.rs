@@ -15,6 +15,7 @@ pub use enough::{Enough, EnoughResult, SuggestedRuns, SurrogateShare, Width, Wid
 pub use predict::predict;
 pub use runs::{Changed, Imported, Only, RunEntry};
 pub use serve::{Served, served};
+pub use stages::planned_runs;
 pub use summary::summary;
 pub use trials::Runs;
 pub use verify::{Verification, VerifiedValue};
@@ -39,6 +40,9 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How names of folders for other measurements than the study's begin; keys of a sweep have another.
 const MEASUREMENTS: &str = "measurements=";
+
+/// Failed runs that a warning names.
+const SHOWN_FAILURES: usize = 3;
 
 /// A study's settings and the folder that keeps their results.
 pub struct Project {
@@ -564,9 +568,20 @@ impl Project {
         if failed == 0 {
             return Ok(warnings);
         }
-        warnings.push(format!("{} failed, left out of training; see training.csv", counted(failed, "simulator run")));
-        let (x, has_failed) =
-            self.setting_folder(index).read_run_states(&study.input_names()[..study.n_run_inputs()])?;
+        let names = &study.input_names()[..study.n_run_inputs()];
+        let (x, states) = self.setting_folder(index).read_run_states(names)?;
+        let has_failed: Vec<bool> = states.iter().map(|state| state != "ok").collect();
+        let failures = (0..states.len()).filter(|&i| has_failed[i]).take(SHOWN_FAILURES).map(|i| {
+            let inputs: Vec<String> = names.iter().zip(x.row(i)).map(|(name, x)| format!("{name} = {x}")).collect();
+            format!("at {}: {}", inputs.join(", "), states[i].trim_start_matches("failed: "))
+        });
+        let failures: Vec<String> = failures.collect();
+        let more = if failed > failures.len() { "; ..." } else { "" };
+        let counted = counted(failed, "simulator run");
+        warnings.push(format!(
+            "{counted} failed, left out of training ({}{more}); `twostep runs STUDY --state failed` lists them",
+            failures.join("; ")
+        ));
         warnings.extend(runs::clustered_failures(study, &x, &has_failed));
         Ok(warnings)
     }

@@ -8,7 +8,7 @@ use crate::monitor::{Monitor, Silent};
 use crate::simulate::command::end_leftovers;
 use crate::simulate::finished::{FinishedRuns, TableInput, TableRun, read_runs};
 use crate::simulate::{Failure, Job, OnFailure, Reading, SimulatorKind, UmbridgeModel, Wanted};
-use crate::store::{Point, RUNS, Run, RunLedger, RunSource, RunState};
+use crate::store::{KnownSimulator, Point, RUNS, Run, RunLedger, RunSource, RunState};
 use crate::stream::Stream;
 use crate::study::{MeasurementSource, Stage, Study, digest};
 use crate::surrogate::InputScale;
@@ -421,8 +421,8 @@ impl<'a> Runner<'a> {
         let others = self.ledger.other_simulators(&self.simulator)?;
         let fits = |run: &Run| run.state == RunState::Done && own_inputs(self.study, run).is_some();
         let mut found = Vec::new();
-        for (other, parts) in others {
-            let n = self.ledger.runs(Some(&other))?.iter().filter(|run| fits(run)).count();
+        for KnownSimulator { fingerprint, parts } in others {
+            let n = self.ledger.runs(Some(&fingerprint))?.iter().filter(|run| fits(run)).count();
             if n > 0 {
                 found.push((n, parts));
             }

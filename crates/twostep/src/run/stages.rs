@@ -43,7 +43,10 @@ pub(super) fn from_unit(study: &Study, unit: &[Vec<f64>]) -> Matrix {
 }
 
 /// Number of runs that the design asks for; where it asks for none, those of the table.
-pub(super) fn planned_runs(study: &Study) -> Result<usize> {
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn planned_runs(study: &Study) -> Result<usize> {
     match &study.design.points {
         Some(path) => Ok(Table::read(path)?.n_rows()),
         None if study.design.runs == 0 => Ok(runs::known(study, None)?.outcomes.len()),
@@ -295,37 +298,39 @@ pub(super) fn empty_readings(study: &Study) -> Result<Vec<Reading>> {
 
 /// The training set with the simulation noise that the T-likelihood is told of; its runs are those of these points.
 pub(super) fn with_known_noise(study: &Study, mut set: TrainingSet, points: &[usize]) -> Result<TrainingSet> {
-    let of_runs = known_sigma_s(study, points)?;
+    let inputs: Vec<&[f64]> =
+        (0..set.n_runs()).map(|run| &set.inputs.row(set.rows_of(run).start)[..study.n_run_inputs()]).collect();
+    let of_runs = known_sigma_s(study, points, &inputs)?;
     set.sigma_s = of_runs.map(|of_runs| set.runs.iter().map(|&run| of_runs[run]).collect());
     Ok(set)
 }
 
-/// The simulation noise that the T-likelihood is told of, for the runs in these rows of the design.
-fn known_sigma_s(study: &Study, rows: &[usize]) -> Result<Option<Vec<f64>>> {
-    let number = |s: f64| (s > 0.0).then(|| vec![s; rows.len()]);
-    Ok(match study.train.sigma_s {
-        KnownSigmaS::Simulator => number(study.simulator.sigma_s),
-        KnownSigmaS::Fixed(s) => number(s),
-        KnownSigmaS::Column => match &study.design.points {
-            Some(path) => {
-                let all = Table::read(path)?.numbers("sigma_s")?;
-                let of_row = |row: &usize| {
-                    all.get(*row).copied().ok_or_else(|| {
-                        let found = format!("has no row for run {}", row + 1);
-                        Error::invalid(path.display().to_string(), found, "`twostep run` simulates its rows again")
-                    })
-                };
-                Some(rows.iter().map(of_row).collect::<Result<_>>()?)
-            }
-            None => {
-                return Err(Error::invalid(
-                    "train.sigma_s",
-                    "\"column\" needs a design from a file with a column `sigma_s`",
-                    "give design.points, or a number",
-                ));
-            }
-        },
-    })
+/// The simulation noise that the T-likelihood is told of, for the runs at these points of the design, with these inputs.
+fn known_sigma_s(study: &Study, points: &[usize], inputs: &[&[f64]]) -> Result<Option<Vec<f64>>> {
+    let number = |s: f64| (s > 0.0).then(|| vec![s; points.len()]);
+    match (study.train.sigma_s, &study.design.points) {
+        (KnownSigmaS::Simulator, _) => Ok(number(study.simulator.sigma_s)),
+        (KnownSigmaS::Fixed(s), _) => Ok(number(s)),
+        (KnownSigmaS::Column, None) => Err(Error::invalid(
+            "train.sigma_s",
+            "\"column\" needs a design from a file with a column `sigma_s`",
+            "give design.points, or a number",
+        )),
+        (KnownSigmaS::Column, Some(path)) => {
+            let table = Table::read(path)?;
+            let (x, all) = (table.matrix(&study.input_names()[..study.n_run_inputs()])?, table.numbers("sigma_s")?);
+            let of_run = |(&point, inputs): (&usize, &&[f64])| {
+                // Runs are numbered like the points of the file, until some of them come from elsewhere.
+                let own = Some(point).filter(|&row| row < x.rows() && x.row(row) == *inputs);
+                let row = own.or_else(|| (0..x.rows()).find(|&row| x.row(row) == *inputs));
+                row.map(|row| all[row]).ok_or_else(|| {
+                    let found = format!("has no row with the inputs of run {} ({inputs:?})", point + 1);
+                    Error::invalid(path.display().to_string(), found, "add one with its sigma_s")
+                })
+            };
+            points.iter().zip(inputs).map(of_run).collect::<Result<_>>().map(Some)
+        }
+    }
 }
 
 pub(super) fn tasks(study: &Study) -> Vec<OutputTask<'_>> {
@@ -612,9 +617,14 @@ noise = { sd = 0.1 }
         std::fs::write(folder.join("design.csv"), "omega,sigma_s\n-0.5,0.1\n0,0.2\n0.5,0.3\n").unwrap();
         let study = parse(STUDY, "study.toml", &folder).unwrap_or_else(|e| panic!("{e}")).remove(0).study;
         // The second run failed.
-        assert_eq!(known_sigma_s(&study, &[0, 2]).unwrap(), Some(vec![0.1, 0.3]));
-        let refused = known_sigma_s(&study, &[3]).unwrap_err().to_string();
-        assert!(refused.contains("has no row for run 4"), "{refused}");
+        let of_runs = |points: &[usize], x: &[f64]| {
+            known_sigma_s(&study, points, &x.chunks(1).collect::<Vec<_>>()).map_err(|refused| refused.to_string())
+        };
+        assert_eq!(of_runs(&[0, 2], &[-0.5, 0.5]), Ok(Some(vec![0.1, 0.3])));
+        // Runs of a ledger in another order, and one that the file does not know.
+        assert_eq!(of_runs(&[0, 1], &[0.5, 0.0]), Ok(Some(vec![0.3, 0.2])));
+        let refused = of_runs(&[3], &[0.25]).unwrap_err();
+        assert!(refused.contains("has no row with the inputs of run 4 ([0.25])"), "{refused}");
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

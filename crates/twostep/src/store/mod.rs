@@ -5,7 +5,7 @@ mod runs;
 mod t_posteriors;
 
 pub use journal::{Heading, Journal};
-pub use runs::{Point, RUNS, Run, RunLedger, RunSource, RunState};
+pub use runs::{KnownSimulator, Point, RUNS, Run, RunLedger, RunSource, RunState};
 pub use t_posteriors::{TPosteriors, TrialPosterior};
 
 use crate::draws::Draws;
@@ -32,6 +32,9 @@ const MEASUREMENTS: &str = "measurements.csv";
 
 /// Name of the file that says whether the runs were enough.
 const ENOUGH: &str = "enough.json";
+
+/// Name of the file with the fits that say so.
+const FITS: &str = "enough_fits.json";
 
 /// Names of the files that say whether the surrogate agrees with the simulator where the answer lies.
 const VERIFICATION: [&str; 2] = ["verify.json", "verify.csv"];
@@ -321,7 +324,7 @@ impl Folder {
             return Ok(());
         }
         // What is derived from the stages goes with them.
-        let derived = [ENOUGH, VERIFICATION[0], VERIFICATION[1]].map(str::to_owned);
+        let derived = [ENOUGH, FITS, VERIFICATION[0], VERIFICATION[1]].map(str::to_owned);
         self.remove_files(ledger.stages.values().flat_map(|record| &record.files).chain(&derived))?;
         ledger.stages.clear();
         self.write_json(LEDGER, &ledger)
@@ -412,13 +415,13 @@ impl Folder {
         Ok(states.iter().filter(|state| *state != "ok").count())
     }
 
-    /// Inputs of every run of the training set, and whether it failed.
-    pub fn read_run_states(&self, inputs: &[String]) -> Result<(Matrix, Vec<bool>)> {
+    /// Inputs of every run of the training set, and its state: `ok`, or `failed: ` with the reason.
+    pub fn read_run_states(&self, inputs: &[String]) -> Result<(Matrix, Vec<String>)> {
         let table = Table::read(&self.file("training.csv"))?;
         let (x, states, runs) = (table.matrix(inputs)?, table.texts("state")?, table.numbers("run")?);
         // A series has a line for each of its values.
         let first: Vec<usize> = (0..runs.len()).filter(|&i| i == 0 || runs[i] != runs[i - 1]).collect();
-        Ok((x.select_rows(&first), first.iter().map(|&i| states[i] != "ok").collect()))
+        Ok((x.select_rows(&first), first.iter().map(|&i| states[i].clone()).collect()))
     }
 
     /// Reads the training set back, without failed runs and simulation noise, and the points of the design (from zero) that its
@@ -522,6 +525,16 @@ impl Folder {
     /// Reads it back.
     pub fn read_enough<T: DeserializeOwned>(&self) -> Result<T> {
         self.read_json(ENOUGH)
+    }
+
+    /// Writes the fits that it rests on, as far as they are done.
+    pub fn write_fits<T: Serialize + DeserializeOwned>(&self, fits: &T) -> Result<()> {
+        self.write_json(FITS, fits)
+    }
+
+    /// Reads them back.
+    pub fn read_fits<T: DeserializeOwned>(&self) -> Result<T> {
+        self.read_json(FITS)
     }
 }
 

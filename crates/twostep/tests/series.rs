@@ -1,0 +1,87 @@
+//! Runs that return series: training rows, outputs of both kinds side by side, whole runs left out.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::{Path, PathBuf};
+use twostep::monitor::Silent;
+use twostep::run::Project;
+use twostep::study::{self, Stage};
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("series").join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn one_run_of_the_epidemic_yields_fourteen_training_points() {
+    let settings = study::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/sir_series.toml")).unwrap();
+    let folder = folder("sir");
+    let results = Project::new(settings, folder.clone()).run(Stage::Train, &Silent).unwrap();
+    let report = &results[0].t_reports[0];
+    assert_eq!((results[0].runs, report.n_runs, report.n_rows), ([32, 0], 32, 32 * 14));
+    let table = std::fs::read_to_string(folder.join("training.csv")).unwrap();
+    assert_eq!(table.lines().filter(|line| line.starts_with("7,")).count(), 14);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A level that does not depend on time, beside a series that does; one value of the series is missing, and the run stays.
+const STUDY: &str = r#"
+[simulator]
+table = "runs.csv"
+[unknowns.a]
+range = [0, 1]
+[unknowns.b]
+range = [0, 1]
+[outputs.h]
+over = { t = [0, 2] }
+series = "coordinate"
+[outputs.level]
+noise = { sd = 0.001 }
+[surrogate]
+kind = "pce"
+degree = 2
+sigma_a = 1e-6
+[measurements]
+file = "measurements.csv"
+noise = { sd = 0.001 }
+[infer]
+methods = ["point", "e-lik"]
+"#;
+
+#[test]
+fn a_series_and_a_number_share_their_unknowns() {
+    let folder = folder("both");
+    let (h, level) = (|a: f64, b: f64, t: f64| a + b * t, |a: f64, b: f64| a * b);
+    let mut runs = String::from("a,b,t,h,level\n");
+    for (i, j) in (0..4).flat_map(|i| (0..4).map(move |j| (i, j))) {
+        let (a, b) = (f64::from(i) / 3.0, f64::from(j) / 3.0);
+        for t in [0.0, 1.0, 2.0] {
+            let value = if (i, j, t) == (1, 1, 1.0) { String::new() } else { h(a, b, t).to_string() };
+            runs.push_str(&format!("{a},{b},{t},{value},{}\n", level(a, b)));
+        }
+    }
+    std::fs::write(folder.join("runs.csv"), runs).unwrap();
+    let truth = (0.6, 0.3);
+    // The level has no coordinate.
+    let measured =
+        format!("t,h,level\n1.5,{},\n0.5,{},\n,,{}\n", h(0.6, 0.3, 1.5), h(0.6, 0.3, 0.5), level(truth.0, truth.1));
+    std::fs::write(folder.join("measurements.csv"), measured).unwrap();
+    let settings = study::parse(STUDY, "study.toml", &folder).unwrap_or_else(|problems| panic!("{problems}"));
+    let results = Project::new(settings, folder.join("results")).run(Stage::Infer, &Silent).unwrap();
+    let result = &results[0];
+    // 16 runs of three values, one of them missing; ten terms in three inputs, six in two.
+    let sizes: Vec<[usize; 3]> =
+        result.t_reports.iter().map(|report| [report.n_runs, report.n_rows, report.parameters.len() - 1]).collect();
+    assert_eq!(sizes, [[16, 47, 10], [16, 16, 6]]);
+    assert_eq!(result.measured, [("h".to_owned(), 2), ("level".to_owned(), 1)]);
+    for posterior in &result.posteriors {
+        for (unknown, truth) in posterior.unknowns.iter().zip([truth.0, truth.1]) {
+            // Measurements are exact, so that the posterior mean is off by its curvature alone: a fraction of the sd.
+            assert!((unknown.mean - truth).abs() < 0.1 * unknown.sd, "{}: {unknown:?}", posterior.method);
+            assert!(unknown.sd < 0.01, "{unknown:?}");
+        }
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
