@@ -761,6 +761,16 @@ fn mutated(text: &str, edits: &[(u32, usize, usize)]) -> String {
     text
 }
 
+#[test]
+fn a_coordinate_without_a_range_is_refused() {
+    let (_, text) = EXAMPLES[3];
+    for range in ["[]", "[0.1]", "[inf]", "[1, 0.1]", "1"] {
+        let text = text.replace("over = { t = [0.1, 1] }", &format!("over = {{ t = {range} }}"));
+        let problems = refused(&text);
+        assert!(problems.iter().any(|(line, _)| line.starts_with("over")), "{range}: {problems:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in "[a-z\\[\\]=\"{}.,0-9 \n]{0,200}") {
