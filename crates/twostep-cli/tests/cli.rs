@@ -3,10 +3,13 @@
 // A helper that cannot go on has failed its test.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::{Place, Ran, holds};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Small enough for a fraction of a second, with all stages.
@@ -38,85 +41,11 @@ methods = ["point", "e-lik"]
 draws = 200
 "#;
 
-/// A folder of its own for each test, gone afterwards.
-struct Place(PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("twostep-cli-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn with_study(name: &str, text: &str) -> Self {
-        let place = Self::new(name);
-        place.write("study.toml", text);
-        place
-    }
-
-    fn write(&self, file: &str, text: &str) {
-        fs::write(self.0.join(file), text).unwrap();
-    }
-
-    fn read(&self, file: &str) -> String {
-        fs::read_to_string(self.0.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_twostep"));
-        command.args(arguments).current_dir(&self.0).env("COLUMNS", "100").env_remove("NO_COLOR").stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Ran {
-        Ran::from(self.command(arguments).output().unwrap())
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-struct Ran {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl From<Output> for Ran {
-    fn from(output: Output) -> Self {
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
-    }
-}
-
-impl Ran {
-    #[track_caller]
-    fn ends(self, code: i32) -> Self {
-        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.out, self.err);
-        assert!(!self.err.contains("panicked"), "{}", self.err);
-        self
-    }
-
-    #[track_caller]
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}:\n{}", self.out))
-    }
-}
-
 /// `(computed)`, `(kept)` or `(shared)` of the line that starts with `stage`.
 #[track_caller]
 fn origin(text: &str, stage: &str) -> String {
     let line = text.lines().find(|line| line.starts_with(stage)).unwrap_or_else(|| panic!("no {stage} in\n{text}"));
     line.rsplit('(').next().unwrap().trim_end_matches(')').to_owned()
-}
-
-#[track_caller]
-fn holds(text: &str, part: &str) {
-    assert!(text.contains(part), "no `{part}` in\n{text}");
 }
 
 #[test]

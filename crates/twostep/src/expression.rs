@@ -586,6 +586,16 @@ fn operand_start(tokens: &[&str], end: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_formula_is_read_or_refused(text in "([-+*/^() ]{0,3}(x|y|z|exp|log|sqrt|[0-9]{1,2}|[.]5|1e[0-9]{1,3})){0,6}[)]{0,2}") {
+            if let Ok(expression) = Expression::parse(&text, &["x", "y"]) {
+                let _ = expression.eval_scalar(&[0.5, -2.0]);
+            }
+        }
+    }
 
     fn parse(text: &str) -> Expression {
         Expression::parse(text, &["x", "y"]).unwrap()

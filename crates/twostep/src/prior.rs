@@ -1082,6 +1082,19 @@ mod tests {
                 prop_assert_eq!(prior.to_string().parse::<Marginal>().unwrap(), prior);
             }
         }
+
+        #[test]
+        fn any_arguments_are_taken_or_refused(
+            index in 0..FAMILIES.len(),
+            arguments in "((lower|upper|mean|sd|a) ?= ?)?(-?[0-9]{1,2}([.][0-9])?(e-?[0-9]{1,3})?|-?inf|nan)(, ?((lower|upper|sd|b)=)?-?[0-9]{1,2}(e-?[0-9]{1,3})?){0,4}",
+        ) {
+            if let Ok(prior) = format!("{}({arguments})", FAMILIES[index].0).parse::<Marginal>() {
+                prop_assert_eq!(&prior.to_string().parse::<Marginal>().unwrap(), &prior);
+                for p in [0.0, 1e-300, 0.05, 0.5, 1.0] {
+                    let _ = prior.cdf(prior.quantile(p));
+                }
+            }
+        }
     }
 
     #[test]

@@ -661,5 +661,22 @@ mod tests {
                 }
             }
         }
+
+        #[test]
+        fn any_cells_are_read_or_refused(
+            text in "\u{feff}?(#[a-z]{0,3}\r?\n)?[%ab\",; \t]{1,8}\r?\n([-+0-9.,;eEdD\" \t\r\n*a#%]{0,30}\r?\n){0,4}",
+        ) {
+            let bytes = text.as_bytes();
+            for table in [Table::parse(bytes, "data.csv"), Table::parse_foreign(bytes, "data.csv")].into_iter().flatten() {
+                for name in table.names() {
+                    let texts = table.texts(name).unwrap();
+                    let _ = texts.iter().map(|text| foreign_number(text)).collect::<Vec<_>>();
+                    if let Ok(numbers) = table.numbers(name) {
+                        prop_assert!(numbers.len() == table.n_rows() && numbers.iter().all(|x| x.is_finite()));
+                    }
+                    let _ = (table.numbers_or_nan(name), table.optional_numbers(name));
+                }
+            }
+        }
     }
 }

@@ -149,6 +149,7 @@ pub(super) fn finished(project: &Project, index: usize, what: &str, method: Meth
         )
     };
     let plan = project.plan(index)?;
+    // In the order of the stages: the first that is stale says why, and the others only that it is.
     let (_, set) = project
         .finished(index, &plan, Stage::Simulate, |_| project.training(index))
         .map_err(|why| unfinished(Stage::Simulate, why))?;

@@ -268,15 +268,23 @@ fn outcome(study: &Study, run: &Run, outputs: &[String]) -> Option<Outcome> {
     }
 }
 
+/// Inputs as a key: equal numbers have equal bits.
+fn bits(x: &[f64]) -> Vec<u64> {
+    x.iter().map(|x| (x + 0.0).to_bits()).collect()
+}
+
+/// Runs by inputs and number among those with the same.
+fn by_point<'a>(runs: &[(Vec<f64>, &'a Run)]) -> HashMap<(Vec<u64>, usize), &'a Run> {
+    runs.iter().map(|(x, run)| ((bits(x), run.replicate), *run)).collect()
+}
+
 /// The runs that train a study's surrogate, in order: the design's, those of the table that it does not ask for, and those
 /// that were imported or verified the answer. A run of a built-in simulator's design is not looked for.
 pub(super) fn known(study: &Study, ledger: Option<&RunLedger>) -> Result<Known> {
     let outputs: Vec<String> = study.outputs.iter().map(|output| output.name.clone()).collect();
     let of_ledger = ledger.map(|ledger| ledger.runs(Some(&fingerprint(study)))).transpose()?.unwrap_or_default();
     let own: Vec<(Vec<f64>, &Run)> = of_ledger.iter().filter_map(|run| Some((own_inputs(study, run)?, run))).collect();
-    let bits = |x: &[f64]| x.iter().map(|x| (x + 0.0).to_bits()).collect::<Vec<u64>>();
-    let by_point: HashMap<(Vec<u64>, usize), &Run> =
-        own.iter().map(|(x, run)| ((bits(x), run.replicate), *run)).collect();
+    let by_point = by_point(&own);
     let table = table_runs(study)?;
     let mut out = Known { x: Matrix::default(), outcomes: Vec::new(), pending: 0 };
     let mut rows: Vec<Vec<f64>> = Vec::new();
@@ -1054,24 +1062,22 @@ impl Project {
         let existing: Vec<(Vec<f64>, &Run)> =
             existing.iter().filter_map(|run| Some((own_inputs(study, run)?, run))).collect();
         let mut imported = Imported { warnings: found.warnings, ..Imported::default() };
-        let mut inputs = Vec::new();
-        for run in &found.runs {
-            // Digits that a spreadsheet dropped come back.
-            let known = existing.iter().map(|(x, _)| x).chain(&wanted).find(|x| is_same(study, x, &run.inputs));
-            let x = known.unwrap_or(&run.inputs).clone();
-            inputs.push(named(study, &x));
-        }
+        // In the order of the first input, so that of many runs few are compared; with their rank, which decides.
+        let mut places: Vec<(usize, &Vec<f64>)> = existing.iter().map(|(x, _)| x).chain(&wanted).enumerate().collect();
+        places.sort_by(|(_, a), (_, b)| a[0].total_cmp(&b[0]));
+        let reach = study.input_scales().first().map_or(0.0, |scale| SAME * (scale.upper - scale.lower));
+        let restored = |x: &Vec<f64>| {
+            let from = places.partition_point(|(_, place)| place[0] < x[0] - reach);
+            let near = places[from..].iter().take_while(|(_, place)| place[0] <= x[0] + reach);
+            near.filter(|(_, place)| is_same(study, place, x)).min_by_key(|(rank, _)| rank).map(|(_, place)| *place)
+        };
+        // Digits that a spreadsheet dropped come back.
+        let at: Vec<&Vec<f64>> = found.runs.iter().map(|run| restored(&run.inputs).unwrap_or(&run.inputs)).collect();
+        let inputs = at.iter().map(|x| named(study, x)).collect();
+        let by_point = by_point(&existing);
         let mut new = Vec::new();
-        for (point, run) in Point::numbered(inputs).into_iter().zip(&found.runs) {
-            let same = |other: &&Run| {
-                let sorted = |inputs: &[(String, f64)]| {
-                    let mut all = inputs.to_vec();
-                    all.sort_by(|a, b| a.0.cmp(&b.0));
-                    all
-                };
-                other.replicate == point.replicate && sorted(&other.inputs) == sorted(&point.inputs)
-            };
-            let there = existing.iter().map(|(_, run)| *run).find(same).filter(|run| run.state == RunState::Done);
+        for ((point, x), run) in Point::numbered(inputs).into_iter().zip(at).zip(&found.runs) {
+            let there = by_point.get(&(bits(x), point.replicate)).filter(|run| run.state == RunState::Done);
             if let Some(there) = there {
                 if there.readings(&outputs).is_some_and(|readings| alike(&readings, &run.readings)) {
                     imported.known += 1;

@@ -260,7 +260,7 @@ draws = 200
         assert!(served(&project, 0, Some(Method::ELik), &Silent).unwrap().normalised);
         let unfinished = Project::new(project.settings().to_vec(), folder.join("elsewhere"));
         let error = served(&unfinished, 0, None, &Silent).err().unwrap().to_string();
-        assert!(error.starts_with("serve: the infer stage is not finished"), "{error}");
+        assert!(error.starts_with("serve: the simulate stage is not finished"), "{error}");
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

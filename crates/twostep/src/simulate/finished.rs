@@ -183,6 +183,7 @@ fn column(table: &Table, name: &str) -> Result<Vec<Option<f64>>> {
 mod tests {
     use super::*;
     use crate::simulate::Over;
+    use proptest::prelude::*;
 
     fn read(test: &str, text: &str, outputs: &[Wanted]) -> Result<FinishedRuns> {
         let path = std::env::temp_dir().join(format!("twostep-finished-{}-{test}.csv", std::process::id()));
@@ -245,5 +246,20 @@ mod tests {
         assert!(refused("a,b,k,y\n0,0,3,1\n").contains("line 2, column `k`: 3, where the study's constant is 2"));
         assert!(refused("a,b,y\n0,0,five\n").contains("line 2, column `y`: `five` is not a finite number"));
         assert!(refused("a,y\n0,0\n").contains("there is no column `b`"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_rows_are_read_or_refused(rows in "([0-2.,;-]{0,12}|[01],[01],2?,[0-3],[0-9]?|NaN,,\"\r)(\r?\n[01],[01],2,[0-3]?,[0-9]{0,2}){0,4}") {
+            let series = Wanted { name: "h".into(), over: Some(Over { name: "t".into(), at: None }) };
+            for wanted in [output("h"), series] {
+                if let Ok(found) = read("any", &format!("a,b,k,t,h\n{rows}\n"), &[wanted]) {
+                    for run in &found.runs {
+                        prop_assert!(run.inputs.iter().all(|x| (0.0..=1.0).contains(x)));
+                        prop_assert!(run.readings[0].values.iter().any(|y| y.is_finite()));
+                    }
+                }
+            }
+        }
     }
 }

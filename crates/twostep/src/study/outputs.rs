@@ -126,7 +126,10 @@ impl<'d> Parts<'_, 'd> {
         let at = self.own("at").and_then(|field| {
             let values = points(&field)?;
             let range: Vec<f64> = coordinate.list("two numbers")?.iter().filter_map(Field::number).collect();
-            if let Some(value) = values.iter().find(|value| !(range[0]..=range[range.len() - 1]).contains(*value)) {
+            // What is no range was refused with the inputs.
+            if let [lower, upper] = range[..]
+                && let Some(value) = values.iter().find(|value| !(lower..=upper).contains(*value))
+            {
                 field.refuse(format!("{value} lies outside the range of {}", coordinate.key), "outside", None);
             }
             let mut sorted = values.clone();

@@ -741,6 +741,35 @@ const PIECES: [&str; 16] = [
     "1979-05-27",
 ];
 
+/// The studies of `examples/`, one for each way to couple a simulator.
+const EXAMPLES: [(&str, &str); 4] = [
+    ("shell", include_str!("../../../../examples/shell/study.toml")),
+    ("python", include_str!("../../../../examples/python/study.toml")),
+    ("table", include_str!("../../../../examples/table/study.toml")),
+    ("umbridge", include_str!("../../../../examples/umbridge/study.toml")),
+];
+
+/// The text with pieces put in: each where, for how many bytes, and which.
+fn mutated(text: &str, edits: &[(u32, usize, usize)]) -> String {
+    let mut text = text.to_owned();
+    for &(place, removed, piece) in edits {
+        let start = text.floor_char_boundary(place as usize % (text.len() + 1));
+        let end = text.floor_char_boundary((start + removed).min(text.len()));
+        text.replace_range(start..end.max(start), PIECES[piece]);
+    }
+    text
+}
+
+#[test]
+fn a_coordinate_without_a_range_is_refused() {
+    let (_, text) = EXAMPLES[3];
+    for range in ["[]", "[0.1]", "[inf]", "[1, 0.1]", "1"] {
+        let text = text.replace("over = { t = [0.1, 1] }", &format!("over = {{ t = {range} }}"));
+        let problems = refused(&text);
+        assert!(problems.iter().any(|(line, _)| line.starts_with("over")), "{range}: {problems:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in "[a-z\\[\\]=\"{}.,0-9 \n]{0,200}") {
@@ -763,13 +792,19 @@ proptest! {
         edits in proptest::collection::vec((any::<u32>(), 0..12_usize, 0..PIECES.len()), 1..4),
     ) {
         let (_, files) = shipped()[study];
-        let mut text = files[0].1.to_owned();
-        for (place, removed, piece) in edits {
-            let start = text.floor_char_boundary(place as usize % (text.len() + 1));
-            let end = text.floor_char_boundary((start + removed).min(text.len()));
-            text.replace_range(start..end.max(start), PIECES[piece]);
+        if let Err(problems) = parse(&mutated(files[0].1, &edits), "study.toml", &studies().join("paper")) {
+            prop_assert!(!problems.to_string().is_empty());
         }
-        if let Err(problems) = parse(&text, "study.toml", &studies().join("paper")) {
+    }
+
+    #[test]
+    fn any_mutation_of_an_example_is_read_or_refused(
+        example in 0..EXAMPLES.len(),
+        edits in proptest::collection::vec((any::<u32>(), 0..12_usize, 0..PIECES.len()), 1..4),
+    ) {
+        let (folder, text) = EXAMPLES[example];
+        let folder = studies().join("../examples").join(folder);
+        if let Err(problems) = parse(&mutated(text, &edits), "study.toml", &folder) {
             prop_assert!(!problems.to_string().is_empty());
         }
     }

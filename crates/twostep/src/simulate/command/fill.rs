@@ -440,6 +440,15 @@ mod tests {
         }
 
         #[test]
+        fn any_marker_is_filled_or_refused(
+            template in "([{]{2,4} ?(a|e|b|\"[}]\")?(:[-+<>0]{0,2}[0-9]{0,4}([.][0-9]{0,4})?[efgEFGdiq]?)? ?[}]{1,3}|[ x\n]){1,4}",
+            value in any::<f64>(),
+        ) {
+            let inputs = [("a".to_owned(), value), ("e".to_owned(), value.trunc())];
+            let _ = fill(template.as_bytes(), &inputs, "a.tpl");
+        }
+
+        #[test]
         fn a_template_without_markers_is_copied(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             prop_assume!(!bytes.windows(2).any(|pair| pair == b"{{"));
             prop_assert_eq!(fill(&bytes, &[], "a.tpl").unwrap(), bytes);
