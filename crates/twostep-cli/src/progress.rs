@@ -205,7 +205,7 @@ impl Progress {
             }
             shown.suspend(|| {
                 output::note(
-                    "stopping after the current piece of work; finished stages are kept (press again to stop at once)",
+                    "stopping; what is finished is kept, simulator runs under way are ended (press again to stop at once)",
                 );
             });
         });

@@ -726,7 +726,7 @@ fn ctrl_c_stops_and_keeps_finished_stages() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let ran = Ran::from(child.wait_with_output().unwrap()).ends(130);
-    holds(&ran.err, "stopping after the current piece of work");
+    holds(&ran.err, "stopping; what is finished is kept");
     holds(&ran.err, "interrupted; finished stages are kept");
     let status = place.run(&["status", "study.toml", "--json"]).ends(0).json();
     let fresh: Vec<&Value> = status["stages"].as_array().unwrap().iter().map(|stage| &stage["fresh"]).collect();

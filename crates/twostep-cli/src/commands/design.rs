@@ -21,12 +21,15 @@ pub(crate) struct Design {
     /// Write the runs that are still to be made to this CSV file, with empty columns for their outputs
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
+    /// Include runs that failed
+    #[arg(long)]
+    failed: bool,
 }
 
 impl Design {
     pub(crate) fn execute(&self, global: &Global) -> Result<(), Failure> {
         let project = session::open(&self.study, global, None)?;
-        let pending = project.pending_runs()?;
+        let (pending, failed) = project.pending_runs(self.failed)?;
         if let Some(path) = &self.export {
             return export(
                 &pending,
@@ -36,10 +39,15 @@ impl Design {
             );
         }
         if global.json {
-            return super::print_json(&json!({ "pending": super::records(&pending)? }));
+            return super::print_json(&json!({ "pending": super::records(&pending)?, "failed": failed }));
         }
+        let besides = match failed {
+            0 => String::new(),
+            n => format!("{} failed; --failed includes them\n", counted(n, "run")),
+        };
         if pending.n_rows() == 0 {
-            return Ok(output::print("every run of the design is made\n")?);
+            let text = if failed > 0 { "no run is waiting to be made" } else { "every run of the design is made" };
+            return Ok(output::print(&format!("{text}\n{besides}"))?);
         }
         let names: Vec<String> = pending.names().map(str::to_owned).collect();
         let columns = names.iter().map(|name| pending.texts(name)).collect::<Result<Vec<_>, Error>>()?;
@@ -50,9 +58,9 @@ impl Design {
         }
         let mut text = grid.render(output::width(), output::stdout_coloured());
         if pending.n_rows() > SHOWN {
-            text.push_str(&format!("and {}\n", counted(pending.n_rows() - SHOWN, "more")));
+            text.push_str(&format!("and {} more\n", pending.n_rows() - SHOWN));
         }
-        text.push_str(&format!("{} to be made\n", counted(pending.n_rows(), "run")));
+        text.push_str(&format!("{} to be made\n{besides}", counted(pending.n_rows(), "run")));
         Ok(output::print(&text)?)
     }
 }

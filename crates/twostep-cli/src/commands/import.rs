@@ -38,6 +38,7 @@ impl Import {
                 "new": imported.new,
                 "known": imported.known,
                 "pending": imported.pending,
+                "failed": imported.failed,
                 "warnings": imported.warnings,
             }));
         }
@@ -45,9 +46,11 @@ impl Import {
         if imported.known > 0 {
             text.push_str(&format!(", {} known before", imported.known));
         }
-        let rest = match imported.pending {
-            0 => "every run of the design is made".to_owned(),
-            n => format!("{} of the design to be made", counted(n, "run")),
+        let rest = match (imported.pending, imported.failed) {
+            (0, 0) => "every run of the design is made".to_owned(),
+            (0, failed) => format!("{} of the design failed", counted(failed, "run")),
+            (pending, 0) => format!("{} of the design to be made", counted(pending, "run")),
+            (pending, failed) => format!("{} of the design to be made, {failed} failed", counted(pending, "run")),
         };
         Ok(output::print(&format!("{text}; {rest}\n"))?)
     }
@@ -62,7 +65,10 @@ fn only_study() -> Result<PathBuf, Error> {
     match &found[..] {
         [only] => Ok(only.strip_prefix(".").unwrap_or(only).to_path_buf()),
         several => {
-            let found = format!("there are {} study files in the current folder", several.len());
+            let found = match several.len() {
+                0 => "there is no study file in the current folder".to_owned(),
+                n => format!("there are {n} study files in the current folder"),
+            };
             Err(Error::invalid("study", found, "name it: twostep import runs.csv study.toml"))
         }
     }

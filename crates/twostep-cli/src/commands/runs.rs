@@ -18,31 +18,38 @@ pub(crate) struct Runs {
     /// List only runs in this state
     #[arg(long, value_name = "STATE", value_parser = ["pending", "running", "done", "failed"])]
     state: Option<String>,
+    /// List runs of earlier simulators too, which have been set aside
+    #[arg(long)]
+    all: bool,
 }
 
 impl Runs {
     pub(crate) fn execute(&self, global: &Global) -> Result<(), Failure> {
         let project = session::open(&self.study, global, None)?;
-        let all = project.runs()?;
+        let (all, aside): (Vec<RunEntry>, Vec<RunEntry>) =
+            project.runs()?.into_iter().partition(|run| run.is_current || self.all);
         let shown: Vec<&RunEntry> =
             all.iter().filter(|run| self.state.as_deref().is_none_or(|state| state == run.state)).collect();
         if global.json {
             let runs: Vec<Value> = shown.iter().map(|run| record(run)).collect();
             return super::print_json(&json!({ "runs": runs }));
         }
-        if all.is_empty() {
+        if all.is_empty() && aside.is_empty() {
             return Ok(output::print("there are no runs yet; `twostep simulate` makes them\n")?);
         }
-        let header = ["run", "state", "from", "seconds", "attempts", "inputs", "outputs"].map(str::to_owned).to_vec();
+        // Constants are the same for all.
+        let constants: Vec<&str> =
+            project.settings()[0].study.constants.iter().map(|(name, _)| name.as_str()).collect();
+        let header = ["run", "state", "inputs", "outputs", "from", "seconds", "attempts"].map(str::to_owned).to_vec();
         let mut grid = Grid::new(header, 2);
         for run in &shown {
-            let inputs: Vec<String> = run.inputs.iter().map(|(name, x)| format!("{name} = {x}")).collect();
-            let outputs: Vec<String> =
-                run.outputs.iter().map(|(name, reading)| format!("{name} = {}", brief(reading))).collect();
+            let varied = run.inputs.iter().filter(|(name, _)| !constants.contains(&name.as_str()));
+            let inputs: Vec<String> = varied.map(|(name, x)| format!("{name} {}", short(*x))).collect();
+            let outputs: Vec<String> = run.outputs.iter().map(|(name, r)| format!("{name} {}", brief(r))).collect();
             let outcome = run.reason.clone().unwrap_or_else(|| outputs.join(", "));
             let seconds = run.seconds.map_or(String::new(), |seconds| format!("{seconds:.3}"));
             let attempts = if run.attempts > 0 { run.attempts.to_string() } else { String::new() };
-            let cells = [&run.id, run.state, run.source, &seconds, &attempts, &inputs.join(", "), &outcome];
+            let cells = [&run.id, run.state, &inputs.join(", "), &outcome, run.source, &seconds, &attempts];
             grid.push(cells.map(str::to_owned).to_vec(), false);
         }
         let mut text = grid.render(output::width(), output::stdout_coloured());
@@ -53,14 +60,23 @@ impl Runs {
             .map(|state| format!("{} {state}", count(state)))
             .collect();
         text.push_str(&format!("{}\n", states.join(", ")));
+        if !aside.is_empty() {
+            text.push_str(&format!("{} of earlier simulators besides; --all lists them\n", aside.len()));
+        }
         Ok(output::print(&text)?)
     }
+}
+
+/// Six digits, which tell runs apart; all of them are in the JSON.
+fn short(x: f64) -> String {
+    let rounded: f64 = format!("{x:.5e}").parse().unwrap_or(x);
+    rounded.to_string()
 }
 
 /// A number, or how many values a series has.
 fn brief(reading: &Reading) -> String {
     match (&reading.at[..], &reading.values[..]) {
-        ([], [value, ..]) => value.to_string(),
+        ([], [value, ..]) => short(*value),
         ([], []) => String::new(),
         (at, values) => {
             let missing = values.iter().filter(|y| !y.is_finite()).count();
@@ -86,5 +102,7 @@ fn record(run: &RunEntry) -> Value {
         "seconds": run.seconds,
         "attempts": run.attempts,
         "reason": run.reason,
+        "simulator": run.simulator,
+        "current": run.is_current,
     })
 }

@@ -27,6 +27,7 @@ use crate::infer::{IPosterior, Measured};
 use crate::kernels::instruction_set;
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
+use crate::simulate::SimulatorKind;
 use crate::store::{FailedRun, Folder, Lock, StageRecord};
 use crate::study::{MeasurementSource, Setting, Stage, digest};
 use crate::table::counted;
@@ -192,7 +193,10 @@ impl Project {
         let mut out = Vec::new();
         for (i, setting) in self.settings.iter().enumerate() {
             let (mut before, plan, mut set) = (true, self.plan(i)?, None);
-            let pending = self.known(i)?.pending;
+            let can_make =
+                matches!(setting.study.simulator.kind, SimulatorKind::Command(_) | SimulatorKind::Umbridge(_));
+            let pending = if can_make { self.known(i)?.pending } else { 0 };
+            let changed = self.changed_simulator(i)?;
             for stage in Stage::ALL {
                 let found = match stage {
                     Stage::Simulate => self.finished(i, &plan, stage, |_| self.training(i)).map(|(record, found)| {
@@ -209,11 +213,12 @@ impl Project {
                     Stage::Infer => self.finished(i, &plan, stage, |_| self.i_posteriors(i)).map(|(record, _)| record),
                 };
                 let (fresh, reason) = match found {
+                    _ if stage == Stage::Simulate && changed.is_some() => (false, changed.clone().unwrap_or_default()),
+                    _ if stage != Stage::Simulate && !before => (false, "an earlier stage is stale".into()),
                     _ if stage == Stage::Simulate && pending > 0 => {
                         (false, format!("{} to be made", counted(pending, "run")))
                     }
                     Ok(record) => (true, format!("{:.1} s, version {}", record.seconds, record.version)),
-                    Err(Stale::Changed(_)) if !before => (false, "an earlier stage is stale".into()),
                     Err(stale) => (false, stale.into_reason()),
                 };
                 before = fresh;

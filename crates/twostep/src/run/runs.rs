@@ -27,6 +27,9 @@ const WORK: &str = "runs";
 /// fifteen digits, or fewer.
 const SAME: f64 = 1e-9;
 
+/// Where the study file says how outputs are read.
+const RESULTS: &str = "outputs: results";
+
 /// Fewest failed runs of which one can say that they lie together.
 const FEWEST_FAILED: usize = 3;
 
@@ -75,6 +78,10 @@ pub struct RunEntry {
     pub attempts: usize,
     /// Why it failed.
     pub reason: Option<String>,
+    /// Fingerprint of the simulator, of a run in the ledger.
+    pub simulator: Option<String>,
+    /// Whether it is of the simulator as it is.
+    pub is_current: bool,
 }
 
 /// What an import brought in.
@@ -86,8 +93,10 @@ pub struct Imported {
     pub known: usize,
     /// What was left out, and why.
     pub warnings: Vec<String>,
-    /// Runs of the design that are still to be made.
+    /// Rows of the design's runs that are still to be made.
     pub pending: usize,
+    /// Runs of the design that failed.
+    pub failed: usize,
 }
 
 /// The runs that a study is trained with, as far as they exist.
@@ -198,8 +207,17 @@ pub(super) fn read_table(study: &Study, path: &Path) -> Result<FinishedRuns> {
     Ok(found)
 }
 
+/// Whether two runs gave the same.
+fn alike(a: &[Reading], b: &[Reading]) -> bool {
+    let equal = |(x, y): (&f64, &f64)| x == y || (x.is_nan() && y.is_nan());
+    let same = |a: &Reading, b: &Reading| {
+        a.at == b.at && a.values.len() == b.values.len() && a.values.iter().zip(&b.values).all(equal)
+    };
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+}
+
 /// Whether two runs have the same inputs, but for digits that a table may have dropped.
-fn is_same(study: &Study, a: &[f64], b: &[f64]) -> bool {
+pub(super) fn is_same(study: &Study, a: &[f64], b: &[f64]) -> bool {
     let close = |((a, b), scale): ((&f64, &f64), &InputScale)| (a - b).abs() <= SAME * (scale.upper - scale.lower);
     a.iter().zip(b).zip(&study.input_scales()).all(close)
 }
@@ -217,14 +235,34 @@ pub(super) fn all_known(study: &Study, ledger: Option<&RunLedger>) -> Result<Vec
     let outputs: Vec<String> = study.outputs.iter().map(|output| output.name.clone()).collect();
     let runs = ledger.map(|ledger| ledger.runs(Some(&fingerprint(study)))).transpose()?.unwrap_or_default();
     // A truth may lie outside the ranges.
-    let with_inputs = runs.iter().filter_map(|run| Some((named_inputs(study, run)?, outcome(run, &outputs)?)));
+    let with_inputs = runs.iter().filter_map(|run| Some((named_inputs(study, run)?, outcome(study, run, &outputs)?)));
     Ok(with_inputs.chain(table_runs(study)?.runs.into_iter().map(|run| (run.inputs, Ok(run.readings)))).collect())
 }
 
+/// What a run gave, if the study can use it.
+fn usable(study: &Study, readings: Vec<Reading>) -> Outcome {
+    for (reading, output) in readings.iter().zip(&study.outputs) {
+        let (missing, n) = (reading.values.iter().filter(|y| !y.is_finite()).count(), reading.values.len());
+        let name = &output.name;
+        if missing == n {
+            return Err(format!("there is no value of `{name}`"));
+        }
+        if missing > 0 && !study.simulator.keep_partial {
+            return Err(format!(
+                "{missing} of {n} values of `{name}` are missing; simulator.partial = \"keep\" would keep the others"
+            ));
+        }
+    }
+    Ok(readings)
+}
+
 /// What a run came to, if it came to an end.
-fn outcome(run: &Run, outputs: &[String]) -> Option<Outcome> {
+fn outcome(study: &Study, run: &Run, outputs: &[String]) -> Option<Outcome> {
     match run.state {
-        RunState::Done => Some(run.readings(outputs).ok_or_else(|| "gave no value of some output".to_owned())),
+        RunState::Done => {
+            let readings = run.readings(outputs).ok_or_else(|| "gave no value of some output".to_owned());
+            Some(readings.and_then(|readings| usable(study, readings)))
+        }
         RunState::Failed => Some(Err(run.reason.clone().unwrap_or_default())),
         RunState::Pending | RunState::Running => None,
     }
@@ -266,7 +304,7 @@ pub(super) fn known(study: &Study, ledger: Option<&RunLedger>) -> Result<Known> 
                 let fits = |run: &&TableRun| !used_lines.contains(&run.line) && is_same(study, &run.inputs, x);
                 table.runs.iter().find(fits)
             };
-            let found = match run.and_then(|run| outcome(run, &outputs)) {
+            let found = match run.and_then(|run| outcome(study, run, &outputs)) {
                 Some(Ok(readings)) => Some(Ok(readings)),
                 other => match of_table() {
                     Some(run) => {
@@ -285,13 +323,26 @@ pub(super) fn known(study: &Study, ledger: Option<&RunLedger>) -> Result<Known> 
             }
         }
     }
+    let n_design = rows.len();
     for run in table.runs.iter().filter(|run| !used_lines.contains(&run.line)) {
+        // The design's own run, once more.
+        if let Some(i) = (0..n_design).find(|&i| is_same(study, &rows[i], &run.inputs) && out.outcomes[i].is_ok()) {
+            if out.outcomes[i].as_ref().is_ok_and(|readings| alike(readings, &run.readings)) {
+                continue;
+            }
+            let path = study.simulator.table.as_deref().unwrap_or(Path::new("table"));
+            return Err(Error::invalid(
+                format!("{}, line {}", path.display(), run.line),
+                "the simulator gave other outputs at the same inputs",
+                "remove the row, or correct it: `twostep runs STUDY` lists the finished runs",
+            ));
+        }
         rows.push(run.inputs.clone());
         out.outcomes.push(Ok(run.readings.clone()));
     }
     for (x, run) in own.iter().filter(|(_, run)| run.source.is_extra() && !used.contains(&run.id)) {
         // A failed run that no design asks for says nothing.
-        if let Some(Ok(readings)) = outcome(run, &outputs) {
+        if let Some(Ok(readings)) = outcome(study, run, &outputs) {
             rows.push(x.clone());
             out.outcomes.push(Ok(readings));
         }
@@ -323,6 +374,46 @@ impl Slots {
         *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.changed.notify_one();
         value
+    }
+}
+
+/// Finished runs of a simulator that has changed since.
+struct Before {
+    fingerprint: String,
+    /// How many they are, and how many of them lack an output of the study.
+    runs: usize,
+    lacking: usize,
+    /// Places in the study file where it has changed.
+    places: Vec<String>,
+}
+
+impl Before {
+    /// Those of the latest one that this study could use.
+    fn find(study: &Study, ledger: &RunLedger) -> Result<Option<Self>> {
+        let outputs: Vec<String> = study.outputs.iter().map(|output| output.name.clone()).collect();
+        for KnownSimulator { fingerprint, parts } in ledger.other_simulators(&self::fingerprint(study))? {
+            let fits = |run: &Run| run.state == RunState::Done && own_inputs(study, run).is_some();
+            let runs: Vec<Run> = ledger.runs(Some(&fingerprint))?.into_iter().filter(fits).collect();
+            if runs.is_empty() {
+                continue;
+            }
+            let now = study.simulator.fingerprint_parts();
+            let value = |parts: &[(String, String)], place: &str| {
+                parts.iter().find(|(other, _)| other == place).map(|(_, value)| value.clone())
+            };
+            let mut places: Vec<String> = now.iter().chain(&parts).map(|(place, _)| place.clone()).collect();
+            places.sort_unstable();
+            places.dedup();
+            places.retain(|place| value(&now, place) != value(&parts, place));
+            let lacking = runs.iter().filter(|run| run.readings(&outputs).is_none()).count();
+            return Ok(Some(Self { fingerprint, runs: runs.len(), lacking, places }));
+        }
+        Ok(None)
+    }
+
+    fn in_words(&self) -> String {
+        let what = if self.places.is_empty() { "the simulator".to_owned() } else { self.places.join(", ") };
+        format!("{what} changed since {} of it were made", counted(self.runs, "finished run"))
     }
 }
 
@@ -367,6 +458,7 @@ impl<'a> Runner<'a> {
             ledger,
         };
         runner.recover()?;
+        runner.reread()?;
         Ok(runner)
     }
 
@@ -417,54 +509,57 @@ impl<'a> Runner<'a> {
     }
 
     /// Refuses to mix runs of the simulator with those that were made before it changed, or does what `changed` says.
-    fn settle(&self, changed: Changed) -> Result<()> {
-        let others = self.ledger.other_simulators(&self.simulator)?;
-        let fits = |run: &Run| run.state == RunState::Done && own_inputs(self.study, run).is_some();
-        let mut found = Vec::new();
-        for KnownSimulator { fingerprint, parts } in others {
-            let n = self.ledger.runs(Some(&fingerprint))?.iter().filter(|run| fits(run)).count();
-            if n > 0 {
-                found.push((n, parts));
-            }
-        }
-        let Some((_, parts)) = found.first() else { return Ok(()) };
+    pub(super) fn settle(&self, changed: Changed) -> Result<()> {
+        let Some(before) = Before::find(self.study, &self.ledger)? else { return Ok(()) };
         match changed {
-            Changed::Keep => return self.ledger.keep_others(&self.simulator),
-            Changed::Rerun => return self.ledger.set_others_aside(&self.simulator),
-            Changed::Ask => {}
+            Changed::Keep if before.lacking > 0 => Err(Error::invalid(
+                "--changed keep",
+                format!("{} of them gave no value of some output of the study", before.lacking),
+                "make them again with `--changed rerun`",
+            )),
+            Changed::Keep => self.ledger.keep(&before.fingerprint, &self.simulator),
+            Changed::Rerun => self.ledger.set_others_aside(&self.simulator),
+            Changed::Ask => Err(Error::invalid(
+                "simulator",
+                before.in_words(),
+                "say what you want: `twostep simulate STUDY --changed keep` takes them as runs of the simulator as it is now, \
+                 `--changed rerun` makes them again (the old ones stay in the ledger)",
+            )),
         }
-        let now = self.study.simulator.fingerprint_parts();
-        let value = |parts: &[(String, String)], place: &str| {
-            parts.iter().find(|(other, _)| other == place).map(|(_, value)| value.clone())
-        };
-        let mut places: Vec<&str> = now.iter().chain(parts).map(|(place, _)| place.as_str()).collect();
-        places.sort_unstable();
-        places.dedup();
-        places.retain(|place| value(&now, place) != value(parts, place));
-        let runs = counted(found.iter().map(|(n, _)| n).sum(), "finished run");
-        Err(Error::invalid(
-            "simulator",
-            format!("{} changed since {runs} of it were made", places.join(", ")),
-            "say what you want: `twostep simulate STUDY --changed keep` takes them as runs of the simulator as it is now, \
-             `--changed rerun` makes them again (the old ones stay in the ledger)",
-        ))
     }
 
-    /// What a run gave, if it can be used.
-    fn usable(&self, readings: Vec<Reading>) -> Outcome {
-        for (reading, name) in readings.iter().zip(&self.outputs) {
-            let missing = reading.values.iter().filter(|y| !y.is_finite()).count();
-            if missing == reading.values.len() {
-                return Err(format!("there is no value of `{name}`"));
-            }
-            if missing > 0 && !self.study.simulator.keep_partial {
-                let n = reading.values.len();
-                return Err(format!(
-                    "{missing} of {n} values of `{name}` are missing; simulator.partial = \"keep\" would keep the others"
-                ));
+    /// Reads the files of failed runs again, where nothing but the reading failed and the study now says it otherwise.
+    fn reread(&self) -> Result<()> {
+        let SimulatorKind::Command(command) = &self.study.simulator.kind else { return Ok(()) };
+        let now = self.study.simulator.fingerprint_parts();
+        let but_results = |parts: &[(String, String)]| -> Vec<(String, String)> {
+            let mut parts: Vec<_> = parts.iter().filter(|(place, _)| place != RESULTS).cloned().collect();
+            parts.sort();
+            parts
+        };
+        let mut sources = vec![self.simulator.clone()];
+        for KnownSimulator { fingerprint, parts } in self.ledger.other_simulators(&self.simulator)? {
+            if but_results(&parts) == but_results(&now) {
+                sources.push(fingerprint);
             }
         }
-        Ok(readings)
+        for source in sources {
+            for run in self.ledger.runs(Some(&source))?.iter().filter(|run| run.state == RunState::Failed) {
+                let Some(readings) = command.adopt(&self.folder(run.id), &self.wanted) else { continue };
+                let Ok(readings) = self.usable(readings) else { continue };
+                let point = Point { inputs: run.inputs.clone(), replicate: run.replicate };
+                let id = self.ledger.plan(&self.simulator, &[point], run.source)?[0];
+                if self.ledger.run(id)?.is_some_and(|run| run.state != RunState::Done) {
+                    self.finish(id, &readings, run.seconds)?;
+                }
+                self.tidy(run.id, true);
+            }
+        }
+        Ok(())
+    }
+
+    fn usable(&self, readings: Vec<Reading>) -> Outcome {
+        usable(self.study, readings)
     }
 
     /// What the run at these inputs gives: from the ledger, or made now.
@@ -475,7 +570,7 @@ impl<'a> Runner<'a> {
         let ids = self.plan(&[x.to_vec()], source)?;
         let run = self.ledger.run(ids[0])?;
         let run = run.ok_or_else(|| Error::failed("simulate", "a run has gone from the ledger", "run again"))?;
-        match outcome(&run, &self.outputs) {
+        match outcome(self.study, &run, &self.outputs) {
             Some(outcome) => Ok(outcome),
             None => self.make(&run, monitor),
         }
@@ -490,10 +585,11 @@ impl<'a> Runner<'a> {
         let runs = || -> Result<Vec<Run>> {
             Ok(ids.iter().map(|id| self.ledger.run(*id)).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
         };
-        let pending: Vec<Run> = runs()?.into_iter().filter(|run| outcome(run, &self.outputs).is_none()).collect();
+        let pending: Vec<Run> =
+            runs()?.into_iter().filter(|run| outcome(self.study, run, &self.outputs).is_none()).collect();
         self.make_all(&pending, monitor)?;
         let unmade = || Err("was not made".to_owned());
-        Ok(runs()?.iter().map(|run| outcome(run, &self.outputs).unwrap_or_else(unmade)).collect())
+        Ok(runs()?.iter().map(|run| outcome(self.study, run, &self.outputs).unwrap_or_else(unmade)).collect())
     }
 
     /// Notes runs that a built-in simulator made.
@@ -572,8 +668,9 @@ impl<'a> Runner<'a> {
     }
 
     fn attempt(&self, run: &Run, attempt: usize, monitor: &dyn Monitor) -> Result<Outcome> {
-        let proceed = || self.proceed(monitor);
-        if !proceed() {
+        // A run that is under way is not ended because another one failed.
+        let proceed = || monitor.proceed();
+        if !self.proceed(monitor) {
             return Err(Error::Interrupted);
         }
         let job = Job {
@@ -612,6 +709,11 @@ impl<'a> Runner<'a> {
         match outcome {
             Ok(readings) => Ok(self.usable(readings)),
             Err(Failure::Failed(reason)) => Ok(Err(reason)),
+            Err(Failure::Unreachable(reason)) => {
+                self.ledger.reset(&[run.id])?;
+                self.aborted.store(true, Ordering::Relaxed);
+                Err(Error::failed("simulate", reason, "start it again, and run again: finished runs are kept"))
+            }
             Err(Failure::Interrupted) => {
                 self.ledger.reset(&[run.id])?;
                 self.tidy(run.id, true);
@@ -710,6 +812,7 @@ impl Project {
             return Ok(());
         }
         self.claim(workplace)?;
+        self.refuse_lost_ledger(index)?;
         let runner = Runner::open(study, &self.root)?;
         runner.settle(changed)?;
         let design = design_points(study)?;
@@ -752,6 +855,33 @@ impl Project {
         runner.make_all(&runs, monitor)
     }
 
+    /// Refuses to begin anew where runs were made and their ledger has gone.
+    fn refuse_lost_ledger(&self, index: usize) -> Result<()> {
+        let path = self.root.join(RUNS);
+        let is_there = std::fs::metadata(&path).is_ok_and(|file| file.len() > 0);
+        let record = self.setting_folder(index).record(Stage::Simulate)?;
+        let was_there = record.is_some_and(|record| record.parts.contains_key(crate::study::LEDGER_PART));
+        if is_there || !was_there {
+            return Ok(());
+        }
+        Err(Error::failed(
+            path.display().to_string(),
+            "the run ledger is gone or empty, and runs were made before",
+            "put it back; to make all runs again, remove the folder",
+        ))
+    }
+
+    /// What changed in the simulator since finished runs were made, in words.
+    pub(super) fn changed_simulator(&self, index: usize) -> Result<Option<String>> {
+        let study = &self.settings[index].study;
+        match self.ledger()? {
+            Some(ledger) if study.simulator.builtin().is_none() => {
+                Ok(Before::find(study, &ledger)?.map(|before| before.in_words()))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Makes runs of every setting that are missing, or those that `only` names.
     ///
     /// # Errors
@@ -790,6 +920,7 @@ impl Project {
     pub fn runs(&self) -> Result<Vec<RunEntry>> {
         let mut out: Vec<RunEntry> = Vec::new();
         let ledger = self.ledger()?;
+        let current: Vec<String> = self.settings.iter().map(|setting| fingerprint(&setting.study)).collect();
         for run in ledger.map(|ledger| ledger.runs(None)).transpose()?.unwrap_or_default() {
             let order = self.settings[0].study.input_names();
             let mut inputs = run.inputs;
@@ -803,6 +934,8 @@ impl Project {
                 seconds: run.seconds,
                 attempts: run.attempts,
                 reason: run.reason,
+                is_current: current.contains(&run.simulator),
+                simulator: Some(run.simulator),
             });
         }
         let mut tables = HashSet::new();
@@ -821,6 +954,8 @@ impl Project {
                         seconds: None,
                         attempts: 0,
                         reason: None,
+                        simulator: None,
+                        is_current: true,
                     });
                 }
             }
@@ -858,17 +993,21 @@ impl Project {
                 seconds: None,
                 attempts: usize::from(outcome.is_some()),
                 reason: outcome.and_then(|outcome| outcome.as_ref().err().cloned()),
+                simulator: None,
+                is_current: true,
             }
         };
         Ok((0..x.rows()).map(entry).collect())
     }
 
-    /// A table of the runs that are still to be made, with empty columns for the outputs.
+    /// A table of the runs that are still to be made, with empty columns for the outputs; those that failed among them where
+    /// `with_failed`. Returns how many failed besides.
     ///
     /// # Errors
-    /// A ledger or table that cannot be read.
-    pub fn pending_runs(&self) -> Result<Table> {
+    /// A ledger or table that cannot be read; a sweep over inputs or constants.
+    pub fn pending_runs(&self, with_failed: bool) -> Result<(Table, usize)> {
         let mut points: Vec<Vec<f64>> = Vec::new();
+        let mut all_failed: Vec<Vec<f64>> = Vec::new();
         let study = &self.settings[0].study;
         for (index, setting) in self.settings.iter().enumerate() {
             let own = &setting.study;
@@ -879,16 +1018,25 @@ impl Project {
             if own.simulator.builtin().is_some() && self.is_fresh(index, Stage::Simulate) {
                 continue;
             }
-            let (design, known) = (design_points(own)?, self.known(index)?);
-            let has = |x: &[f64]| (0..known.x.rows()).any(|i| is_same(own, known.x.row(i), x));
-            let wanted = (0..design.rows()).map(|i| design.row(i).to_vec()).chain(truth_points(own));
-            for x in wanted {
-                if !has(&x) && !points.contains(&x) {
-                    points.push(x);
+            let (design, known, truth) = (design_points(own)?, self.known(index)?, truth_points(own));
+            let made = all_known(own, self.ledger()?.as_ref())?;
+            for x in (0..design.rows()).map(|i| design.row(i).to_vec()).chain(truth) {
+                let of_training = (0..known.x.rows()).find(|&i| is_same(own, known.x.row(i), &x));
+                let has_failed = match of_training {
+                    Some(i) => Some(known.outcomes[i].is_err()),
+                    None => made.iter().find(|(other, _)| *other == x).map(|(_, outcome)| outcome.is_err()),
+                };
+                let list = if has_failed == Some(true) { &mut all_failed } else { &mut points };
+                if has_failed != Some(false) && !list.contains(&x) {
+                    list.push(x);
                 }
             }
         }
-        pending_table(study, &points)
+        let n_failed = all_failed.len();
+        if with_failed {
+            points.extend(all_failed);
+        }
+        Ok((pending_table(study, &points)?, if with_failed { 0 } else { n_failed }))
     }
 
     /// Brings runs that were made elsewhere into the ledger.
@@ -931,10 +1079,7 @@ impl Project {
         for ((point, x), run) in Point::numbered(inputs).into_iter().zip(at).zip(&found.runs) {
             let there = by_point.get(&(bits(x), point.replicate)).filter(|run| run.state == RunState::Done);
             if let Some(there) = there {
-                if there
-                    .readings(&outputs)
-                    .is_some_and(|readings| format!("{readings:?}") == format!("{:?}", run.readings))
-                {
+                if there.readings(&outputs).is_some_and(|readings| alike(&readings, &run.readings)) {
                     imported.known += 1;
                     continue;
                 }
@@ -951,7 +1096,8 @@ impl Project {
         }
         imported.new = ledger.import(&simulator, &new)?;
         drop(ledger);
-        imported.pending = self.pending_runs()?.n_rows();
+        let (pending, failed) = self.pending_runs(false)?;
+        (imported.pending, imported.failed) = (pending.n_rows(), failed);
         Ok(imported)
     }
 }

@@ -1,6 +1,6 @@
 //! The three stages of one setting, from the study's words to the library's calls.
 
-use super::runs::{self, Runner};
+use super::runs::{self, Changed, Runner};
 use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
@@ -85,7 +85,11 @@ impl<'a> Call<'a> {
                     "use calibrate.truth = \"held-out-runs\", or add a command",
                 ));
             }
-            _ => CallSource::Runner(Box::new(Runner::open(study, folder)?), purpose),
+            _ => {
+                let runner = Runner::open(study, folder)?;
+                runner.settle(Changed::Ask)?;
+                CallSource::Runner(Box::new(runner), purpose)
+            }
         };
         Ok(Self { study, source })
     }
@@ -191,6 +195,11 @@ impl<'a> Call<'a> {
 /// Runs the simulator at the points `x`; a built-in one with simulation noise from `stream`.
 pub(super) fn outcomes(call: &Call<'_>, x: &Matrix, stream: Stream, monitor: &dyn Monitor) -> Result<Vec<Outcome>> {
     let study = call.study;
+    if let CallSource::Runner(runner, purpose) = &call.source {
+        // As many at once as the study says, whatever the number of cores.
+        let points: Vec<Vec<f64>> = (0..x.rows()).map(|i| x.row(i).to_vec()).collect();
+        return runner.all(&points, *purpose, monitor);
+    }
     let finished = AtomicUsize::new(0);
     (0..x.rows())
         .into_par_iter()
@@ -210,8 +219,7 @@ pub(super) fn outcomes(call: &Call<'_>, x: &Matrix, stream: Stream, monitor: &dy
                 readings
             });
             monitor.progress("simulate", finished.fetch_add(1, Ordering::Relaxed) + 1, x.rows());
-            let is_builtin = study.simulator.builtin().is_some();
-            Ok(outcome.and_then(|readings| if is_builtin { all_finite(readings) } else { Ok(readings) }))
+            Ok(outcome.and_then(all_finite))
         })
         .collect()
 }
@@ -240,7 +248,7 @@ pub(super) fn training_set(study: &Study, x: &Matrix, outcomes: &[Outcome]) -> R
         return Err(Error::failed(
             "simulate",
             format!("every run failed; the first: {reason}"),
-            "check the ranges and constants",
+            "`twostep runs STUDY` lists them with their reasons; correct the simulator, the ranges or the constants",
         ));
     }
     let coordinate = study.conditions.last().filter(|condition| condition.coordinate);

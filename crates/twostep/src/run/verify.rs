@@ -9,7 +9,7 @@ use crate::matrix::Matrix;
 use crate::monitor::Monitor;
 use crate::simulate::{Reading, SimulatorKind};
 use crate::special::{gamma_tails, normal_cdf};
-use crate::store::RunSource;
+use crate::store::{RUNS, RunLedger, RunSource};
 use crate::stream::Stream;
 use crate::study::Study;
 use crate::surrogate::Scratch;
@@ -137,7 +137,15 @@ impl Project {
                     let repair = "fill the outputs' columns of the table that --export wrote";
                     return Err(Error::invalid(file.display().to_string(), "holds no finished run", repair));
                 }
-                self.import_runs(file)?;
+                let proposed = self.verification_points(index, usize::MAX)?.1;
+                let is_known = |x: &[f64]| proposed.iter().any(|point| runs::is_same(study, point, x));
+                if let Some(other) = found.runs.iter().find(|run| !is_known(&run.inputs)) {
+                    return Err(Error::invalid(
+                        format!("{}, line {}", file.display(), other.line),
+                        "these are no inputs that --export wrote, and so none where the answer lies",
+                        "remove the row; `twostep import` brings in runs made anywhere",
+                    ));
+                }
                 found.runs.into_iter().map(|run| (run.inputs, Ok(run.readings))).unzip()
             }
             None if study.simulator.kind == SimulatorKind::Elsewhere => {
@@ -153,6 +161,14 @@ impl Project {
         let verification = compare(study, &posterior, &points, &outcomes)?;
         self.claim(&mut workplace)?;
         self.setting_folder(index).write_verification(&verification, &verification.table()?)?;
+        // Not before: they make the surrogate stale that they are compared with.
+        match results {
+            Some(file) => {
+                drop(workplace);
+                self.import_runs(file)?;
+            }
+            None => RunLedger::open(&self.root.join(RUNS))?.note_verified(&runs::fingerprint(study))?,
+        }
         Ok(verification)
     }
 
@@ -167,13 +183,13 @@ impl Project {
         self.claim(workplace)?;
         let runner = Runner::open(study, &self.root)?;
         if study.simulator.builtin().is_none() {
-            return runner.all(points, RunSource::Verify, monitor);
+            return runner.all(points, RunSource::Verifying, monitor);
         }
         let call = Call::known(study, None)?;
         let x = Matrix::from_fn(points.len(), study.n_run_inputs(), |i, d| points[i][d]);
         let stream = Stream::root(study.seed).named("verify").at(self.verified_runs(study)? as u64);
         let outcomes = stages::outcomes(&call, &x, stream, monitor)?;
-        runner.note(points, RunSource::Verify, &outcomes)?;
+        runner.note(points, RunSource::Verifying, &outcomes)?;
         Ok(outcomes)
     }
 }

@@ -143,7 +143,7 @@ pub fn read_runs(
     };
     warn(&outside, "lies outside the ranges of the study, left out", "lie outside the ranges of the study, left out");
     warn(&without_input, "lacks an input, left out", "lack an input, left out");
-    warn(&unfinished, "has no value of some output, to be run", "have no value of some output, to be run");
+    warn(&unfinished, "has no value of some output, left out", "have no value of some output, left out");
     warn(&repeated, "repeats another, left out", "repeat others, left out");
     warn(
         &contradicted,
@@ -212,7 +212,7 @@ mod tests {
             [
                 "line 3: 1 row lies outside the ranges of the study, left out",
                 "line 4: 1 row lacks an input, left out",
-                "line 5: 1 row has no value of some output, to be run",
+                "line 5: 1 row has no value of some output, left out",
                 "line 6: 1 row repeats another, left out",
                 "line 7: 1 row has the inputs of another with other outputs; taken as a repeated run of a random simulator",
             ]

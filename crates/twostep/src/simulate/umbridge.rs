@@ -84,11 +84,13 @@ struct Server(String);
 struct Trouble {
     problem: String,
     repair: String,
+    /// Whether nobody was there to ask.
+    is_unreachable: bool,
 }
 
 impl Trouble {
     fn new(problem: impl Into<String>, repair: impl Into<String>) -> Self {
-        Self { problem: problem.into(), repair: repair.into() }
+        Self { problem: problem.into(), repair: repair.into(), is_unreachable: false }
     }
 
     fn into_error(self) -> Error {
@@ -96,7 +98,8 @@ impl Trouble {
     }
 
     fn into_failure(self) -> Failure {
-        Failure::Failed(format!("{}; {}", self.problem, self.repair))
+        let text = format!("{}; {}", self.problem, self.repair);
+        if self.is_unreachable { Failure::Unreachable(text) } else { Failure::Failed(text) }
     }
 }
 
@@ -523,7 +526,8 @@ impl Server {
             ),
             ureq::Error::Io(error) => match error.kind() {
                 ErrorKind::ConnectionRefused => {
-                    Trouble::new(format!("nothing answers at {url}"), "is the server running, and on this port?")
+                    let repair = "is the server running, and on this port?";
+                    Trouble { is_unreachable: true, ..Trouble::new(format!("nothing answers at {url}"), repair) }
                 }
                 ErrorKind::UnexpectedEof
                 | ErrorKind::ConnectionReset

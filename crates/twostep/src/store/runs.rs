@@ -69,7 +69,9 @@ pub enum RunSource {
     Design,
     /// A calibration's trial asked for it.
     Calibrate,
-    /// A verification of the answer asked for it; it trains the surrogate from then on.
+    /// A verification of the answer asks for it, and is not written down yet.
+    Verifying,
+    /// It verified the answer, and trains the surrogate from then on.
     Verify,
     /// It was made elsewhere; it trains the surrogate.
     Import,
@@ -78,13 +80,14 @@ pub enum RunSource {
 }
 
 impl RunSource {
-    const ALL: [Self; 5] = [Self::Design, Self::Calibrate, Self::Verify, Self::Import, Self::Truth];
+    const ALL: [Self; 6] = [Self::Design, Self::Calibrate, Self::Verifying, Self::Verify, Self::Import, Self::Truth];
 
     /// Its name in the ledger.
     pub fn name(self) -> &'static str {
         match self {
             Self::Design => "design",
             Self::Calibrate => "calibrate",
+            Self::Verifying => "verifying",
             Self::Verify => "verify",
             Self::Import => "import",
             Self::Truth => "truth",
@@ -269,13 +272,14 @@ impl RunLedger {
         })
     }
 
-    /// Fingerprints and parts of the other simulators whose runs have not been set aside.
+    /// The other simulators whose runs have not been set aside, the one of the latest run first.
     ///
     /// # Errors
     /// What the system says.
     pub fn other_simulators(&self, fingerprint: &str) -> Result<Vec<KnownSimulator>> {
         self.with(|c| {
-            let sql = "SELECT fingerprint, parts FROM simulators WHERE fingerprint <> ?1 AND superseded = 0";
+            let sql = "SELECT fingerprint, parts FROM simulators WHERE fingerprint <> ?1 AND superseded = 0
+                       ORDER BY (SELECT MAX(id) FROM runs WHERE simulator = fingerprint) DESC";
             let mut statement = c.prepare(sql)?;
             let rows = statement.query_map([fingerprint], |row| {
                 let parts: Map<String, Value> = serde_json::from_str(&row.get::<_, String>(1)?).unwrap_or_default();
@@ -287,15 +291,31 @@ impl RunLedger {
         })
     }
 
-    /// Takes the runs of all other simulators as runs of this one, where it has none at the same inputs.
+    /// Takes the finished runs of another simulator as runs of this one, where it has none finished at the same inputs, and
+    /// sets all others aside.
     ///
     /// # Errors
     /// What the system says.
-    pub fn keep_others(&self, fingerprint: &str) -> Result<()> {
+    pub fn keep(&self, other: &str, fingerprint: &str) -> Result<()> {
         self.change(|t| {
-            t.execute("UPDATE OR IGNORE runs SET simulator = ?1 WHERE simulator <> ?1", [fingerprint])?;
+            // What was never finished makes room for what was.
+            let unfinished = "DELETE FROM runs WHERE simulator = ?1 AND state <> 'done' AND EXISTS (
+                SELECT 1 FROM runs AS kept WHERE kept.simulator = ?2 AND kept.state = 'done'
+                    AND kept.inputs = runs.inputs AND kept.replicate = runs.replicate)";
+            t.execute(unfinished, [fingerprint, other])?;
+            let kept = "UPDATE OR IGNORE runs SET simulator = ?1 WHERE simulator = ?2 AND state = 'done'";
+            t.execute(kept, [fingerprint, other])?;
             t.execute("UPDATE simulators SET superseded = 1 WHERE fingerprint <> ?1", [fingerprint]).map(drop)
         })
+    }
+
+    /// Makes the runs of a verification that is written down train the surrogate from then on.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn note_verified(&self, simulator: &str) -> Result<()> {
+        let sql = "UPDATE runs SET source = 'verify' WHERE simulator = ?1 AND source = 'verifying'";
+        self.with(|c| c.execute(sql, [simulator]).map(drop))
     }
 
     /// Sets the runs of all other simulators aside: they stay in the ledger and are used no more.
@@ -417,7 +437,7 @@ impl RunLedger {
         self.change(|t| {
             let mut insert = t.prepare(
                 "INSERT INTO runs (simulator, inputs, replicate, source, state, outputs) VALUES (?1, ?2, ?3, 'import', 'done', ?4)
-                 ON CONFLICT DO UPDATE SET state = 'done', outputs = ?4, reason = NULL, process_group = NULL
+                 ON CONFLICT DO UPDATE SET state = 'done', outputs = ?4, reason = NULL, process_group = NULL, seconds = NULL
                  WHERE state <> 'done'",
             )?;
             let one = |(point, outputs): &(Point, Vec<(String, Reading)>)| {
@@ -673,14 +693,18 @@ mod tests {
             let others = ledger.other_simulators("b").unwrap();
             let parts = vec![("simulator.command".into(), "1".into())];
             assert_eq!(others, [KnownSimulator { fingerprint: "a".into(), parts }]);
+            // What failed before it was corrected does not stand in the way.
+            let twin = ledger.plan("b", &[point(0.1)], RunSource::Design).unwrap();
+            ledger.fail(twin[0], "no", None).unwrap();
             if keep {
-                ledger.keep_others("b").unwrap()
+                ledger.keep("a", "b").unwrap();
             } else {
-                ledger.set_others_aside("b").unwrap()
+                ledger.set_others_aside("b").unwrap();
             }
             assert!(ledger.other_simulators("b").unwrap().is_empty());
-            assert_eq!(ledger.runs(Some("b")).unwrap().len(), usize::from(keep));
-            assert_eq!(ledger.runs(None).unwrap().len(), 1);
+            let states: Vec<RunState> = ledger.runs(Some("b")).unwrap().iter().map(|run| run.state).collect();
+            assert_eq!(states, [if keep { RunState::Done } else { RunState::Failed }]);
+            assert_eq!(ledger.runs(None).unwrap().len(), if keep { 1 } else { 2 });
             std::fs::remove_dir_all(folder).unwrap();
         }
     }

@@ -9,10 +9,14 @@ use sha2::{Digest, Sha256};
 use super::{MeasurementSource, Study};
 use crate::calibrate::{CalibrateSpec, Truth};
 use crate::infer::InferSpec;
+use crate::simulate::SimulatorKind;
 use crate::train::TrainSpec;
 
 /// Changing what a fingerprint holds changes this, so that results of older versions count as stale.
 const VERSION: &str = "twostep study 2";
+
+/// The part that says that runs are in the ledger.
+pub(crate) const LEDGER_PART: &str = "run ledger";
 
 /// A stage whose results are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,6 +96,9 @@ impl Study {
         let mut part = |place: String, value: &dyn Debug| parts.push((place, format!("{value:?}")));
         match stage {
             Stage::Simulate => {
+                if matches!(self.simulator.kind, SimulatorKind::Command(_) | SimulatorKind::Umbridge(_)) {
+                    part(LEDGER_PART.into(), &true);
+                }
                 if let Some(builtin) = self.simulator.builtin() {
                     part("seed".into(), &self.seed);
                     part("[simulator]".into(), &(builtin, self.simulator.sigma_s));

@@ -12,7 +12,7 @@ mod steps;
 mod sweep;
 
 pub use fingerprint::Stage;
-pub(crate) use fingerprint::digest;
+pub(crate) use fingerprint::{LEDGER_PART, digest};
 pub use measurements::{read_measurements, unused_columns};
 pub use problem::{Problem, Problems, Severity};
 pub use shipped::{Shipped, shipped};
@@ -347,6 +347,9 @@ fn resolve(document: &Node, file: &str, source: &Arc<str>, folder: &Path, proble
     let measurements = steps::measurements(&root, folder, &names, &unknowns, &conditions, outputs.as_deref());
     let derived = steps::derived(&root, &names, outputs.as_deref());
     let infer = steps::infer(&root, &names, outputs.as_deref(), &train, &measurements);
+    if let Some(outputs) = &outputs {
+        steps::warn_of_independence(&root, outputs, &infer);
+    }
     let calibrate = steps::calibrate(&root, outputs.as_deref());
     if problems.has_errors() {
         return None;

@@ -132,6 +132,11 @@ impl<'d> Parts<'_, 'd> {
             {
                 field.refuse(format!("{value} lies outside the range of {}", coordinate.key), "outside", None);
             }
+            let mut sorted = values.clone();
+            sorted.sort_by(f64::total_cmp);
+            if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+                field.refuse("a coordinate comes twice", "expected each once", None);
+            }
             Some(values)
         });
         if self.needs_at && self.own("at").is_none() {

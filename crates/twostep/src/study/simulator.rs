@@ -50,13 +50,14 @@ pub(super) fn simulator(root: &Section<'_>, folder: &Path) -> (SimulatorSpec, Op
     let Some(section) = field.section(&[&all[..], &COMMON, &EXTERNAL].concat()) else { return (spec, None) };
     spec.table = section.read("table", None, |field| Some(Some(folder.join(field.text()?))));
 
-    let given: Vec<Field<'_>> = KINDS.iter().filter_map(|(kind, _)| section.get(kind)).collect();
-    if let [_, other, ..] = &given[..] {
+    let given: Vec<(&str, Field<'_>)> =
+        KINDS.iter().filter_map(|(kind, _)| Some((*kind, section.get(kind)?))).collect();
+    if let [_, (_, other), ..] = &given[..] {
         let found = "a study has one simulator";
         root.problems.error(Some(other.key_span.clone()), found.to_owned(), "the second one", "keep one".to_owned());
         return (spec, None);
     }
-    let kind = given.first().map(|field| field.key);
+    let kind = given.first().map(|(kind, _)| *kind);
     if kind.is_none() && spec.table.is_none() {
         section.refuse("nothing is named that could be run".to_owned(), "needs a simulator", help);
     }
@@ -81,7 +82,7 @@ pub(super) fn simulator(root: &Section<'_>, folder: &Path) -> (SimulatorSpec, Op
     let timeout = section.read("timeout", None, |field| duration(field).map(Some));
     let mut model = None;
     match given.first() {
-        Some(field) if field.key == "builtin" => {
+        Some(("builtin", field)) => {
             spec.sigma_s = section.read("sigma_s", 0.0, Field::not_negative);
             if let Some(table) = section.get("table") {
                 let help = "keep one of them: a built-in simulator makes its runs at once";
@@ -91,11 +92,11 @@ pub(super) fn simulator(root: &Section<'_>, folder: &Path) -> (SimulatorSpec, Op
             let name = model.as_ref().map_or_else(String::new, |(name, _)| name.clone());
             spec.kind = SimulatorKind::Builtin(name);
         }
-        Some(field) if field.key == "command" => {
+        Some(("command", field)) => {
             spec.kind = command(field, &section, folder, timeout)
                 .map_or(SimulatorKind::Elsewhere, |c| SimulatorKind::Command(Box::new(c)));
         }
-        Some(field) => {
+        Some((_, field)) => {
             spec.kind = umbridge(field, &section, timeout)
                 .map_or(SimulatorKind::Elsewhere, |server| SimulatorKind::Umbridge(Box::new(server)));
         }
@@ -146,8 +147,23 @@ fn on_failure(section: &Section<'_>) -> OnFailure {
 
 /// A number of seconds, or a text such as `8h`, `90s`, `1.5d`.
 fn duration(field: &Field<'_>) -> Option<Duration> {
-    const UNITS: [(&str, f64); 6] =
-        [("ms", 1e-3), ("min", 60.0), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
+    // Longer words first: each is tried as an ending.
+    const UNITS: [(&str, f64); 14] = [
+        ("seconds", 1.0),
+        ("minutes", 60.0),
+        ("minute", 60.0),
+        ("hours", 3600.0),
+        ("hour", 3600.0),
+        ("days", 86400.0),
+        ("day", 86400.0),
+        ("sec", 1.0),
+        ("min", 60.0),
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+        ("d", 86400.0),
+    ];
     let seconds = if field.is_text() {
         let text = field.text()?.trim();
         UNITS.iter().find_map(|(unit, factor)| Some(text.strip_suffix(unit)?.trim().parse::<f64>().ok()? * factor))
@@ -167,6 +183,12 @@ fn texts(field: &Field<'_>) -> Option<Vec<String>> {
 }
 
 fn command(field: &Field<'_>, section: &Section<'_>, folder: &Path, timeout: Option<Duration>) -> Option<CommandSpec> {
+    if field.is_text() {
+        let words: Vec<String> = field.text()?.split_whitespace().map(|word| format!("\"{word}\"")).collect();
+        let help = format!("write command = [{}]: no shell reads it", words.join(", "));
+        field.refuse("a text was found", "expected a list of texts", help);
+        return None;
+    }
     let formats = [
         ("json", ParamsFormat::Json),
         ("dakota", ParamsFormat::Dakota),
@@ -303,7 +325,10 @@ pub(super) fn couple(
         let table_inputs: Vec<TableInput> =
             ranges.map(|(name, range)| TableInput { name: name.clone(), range }).collect();
         match read_runs(path, &table_inputs, constants, &wanted) {
-            Err(error) => field.refuse(error, "expected a column for each input and output", RELATIVE.to_owned()),
+            Err(error) => {
+                let help = "columns have the names of the study's inputs and outputs";
+                field.refuse(error, "expected a column for each input and output", help.to_owned());
+            }
             Ok(found) => {
                 for warning in found.warnings {
                     field.warn(warning, "of this table", None);

@@ -266,6 +266,20 @@ fn at(field: &Field<'_>, names: &Names, conditions: &[Condition]) -> Option<Vec<
     Some(columns)
 }
 
+/// The error of a series is shared by its values, and `infer.error = "independent"` averages it away.
+pub(super) fn warn_of_independence(root: &Section<'_>, outputs: &[Output], infer: &InferSpec) {
+    let is_series = outputs.iter().any(|output| output.over.is_some());
+    let field = root.get("infer").and_then(|field| field.open_section()).and_then(|section| section.get("error"));
+    if let Some(field) = field.filter(|_| is_series && infer.sigma_a && infer.error == ErrorSharing::Independent) {
+        let help = "check with `twostep calibrate`, or write error = \"shared\"";
+        field.warn(
+            "the surrogate's error is taken as independent between the values of a series, which share it",
+            "posteriors may be too narrow",
+            help.to_owned(),
+        );
+    }
+}
+
 /// A list of numbers, or `linspace(first, last, number)`.
 pub(super) fn points(field: &Field<'_>) -> Option<Vec<f64>> {
     if !field.is_text() {

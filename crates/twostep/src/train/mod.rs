@@ -18,6 +18,7 @@ use crate::surrogate::{InputScale, Scratch, SigmaA, Surrogate, SurrogateSpec};
 use density::TDensity;
 use exact::{Exact, LinearModel};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Probabilities of the quantiles that every summary gives.
@@ -250,19 +251,24 @@ impl Rows {
     /// precision-weighted mean; without, equal repeats carry nothing new and unequal ones are kept (sigma_A absorbs the noise).
     fn new(x: &Matrix, z: &[f64], sigma_s: &[f64], runs: &[usize]) -> Self {
         let mut kept: Vec<(usize, f64, f64)> = Vec::new();
+        let mut at_inputs: HashMap<Vec<u64>, Vec<usize>> = HashMap::new();
         for i in 0..z.len() {
-            let twin = kept.iter_mut().find(|(row, value, noise)| {
-                x.row(*row) == x.row(i)
-                    && ((*noise > 0.0 && sigma_s[i] > 0.0) || (*value == z[i] && *noise == sigma_s[i]))
-            });
-            match twin {
+            let twins = at_inputs.entry(x.row(i).iter().map(|x| (x + 0.0).to_bits()).collect()).or_default();
+            let fits = |k: &&usize| {
+                let (_, value, noise) = kept[**k];
+                (noise > 0.0 && sigma_s[i] > 0.0) || (value == z[i] && noise == sigma_s[i])
+            };
+            match twins.iter().find(fits).map(|k| &mut kept[*k]) {
                 Some((_, value, noise)) if *noise > 0.0 => {
                     let (a, b) = (noise.powi(-2), sigma_s[i].powi(-2));
                     *value = (a * *value + b * z[i]) / (a + b);
                     *noise = (a + b).sqrt().recip();
                 }
                 Some(_) => {}
-                None => kept.push((i, z[i], sigma_s[i])),
+                None => {
+                    twins.push(kept.len());
+                    kept.push((i, z[i], sigma_s[i]));
+                }
             }
         }
         let mut by_run: Vec<(usize, Vec<usize>)> = Vec::new();
