@@ -613,3 +613,15 @@ fn a_method_that_is_added_to_a_calibration_starts_no_simulator() {
     inputs.dedup();
     assert_eq!(inputs.len(), starts(&place), "a run was made twice");
 }
+
+/// Trials that end early must leave alone what the simulators of others still do.
+#[test]
+fn trials_at_once_do_not_end_each_others_runs() {
+    let place = exponential("at_once", "", "sleep 0.0$(($$ % 7))");
+    edit(&place, "study.toml", "concurrency = 2", "concurrency = 5");
+    let arguments = ["calibrate", "study.toml", "--t-trials", "6", "--i-trials", "1", "--threads", "4"];
+    place.run(&arguments).ends(0);
+    assert_eq!(runs(&place, "failed"), [Value::Null; 0]);
+    // Ten of each T-trial and one of its I-trial.
+    assert_eq!((runs(&place, "done").len(), starts(&place)), (66, 66));
+}

@@ -351,29 +351,45 @@ pub(super) fn known(study: &Study, ledger: Option<&RunLedger>) -> Result<Known> 
     Ok(out)
 }
 
-/// A number of places, which are waited for.
+/// A number of places for runs, which are waited for.
 struct Slots {
-    free: Mutex<usize>,
+    most: usize,
+    /// Numbers of the runs under way.
+    busy: Mutex<HashSet<i64>>,
     changed: Condvar,
 }
 
 impl Slots {
-    fn new(n: usize) -> Self {
-        Self { free: Mutex::new(n), changed: Condvar::new() }
+    fn new(most: usize) -> Self {
+        Self { most, busy: Mutex::new(HashSet::new()), changed: Condvar::new() }
     }
 
-    /// Runs `work` as soon as a place is free.
-    fn within<T>(&self, work: impl FnOnce() -> T) -> T {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        while *free == 0 {
-            free = self.changed.wait(free).unwrap_or_else(PoisonError::into_inner);
+    /// Calls `work` on a run as soon as a place is free and nobody else works on the run.
+    fn within<T>(&self, id: i64, work: impl FnOnce() -> T) -> T {
+        /// Leaves the place, also where the work panics.
+        struct Place<'a>(&'a Slots, i64);
+        impl Drop for Place<'_> {
+            fn drop(&mut self) {
+                self.0.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
+                self.0.changed.notify_all();
+            }
         }
-        *free -= 1;
-        drop(free);
-        let value = work();
-        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.changed.notify_one();
-        value
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        while busy.len() >= self.most || busy.contains(&id) {
+            busy = self.changed.wait(busy).unwrap_or_else(PoisonError::into_inner);
+        }
+        busy.insert(id);
+        drop(busy);
+        let _place = Place(self, id);
+        work()
+    }
+
+    /// Calls `work` if no run is under way, and lets none begin before it has ended.
+    fn when_idle(&self, work: impl FnOnce()) {
+        let busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        if busy.is_empty() {
+            work();
+        }
     }
 }
 
@@ -608,13 +624,18 @@ impl<'a> Runner<'a> {
     }
 
     fn plan(&self, points: &[Vec<f64>], source: RunSource) -> Result<Vec<i64>> {
-        let points: Vec<Point> = points.iter().map(|x| point(self.study, x)).collect();
+        let points = Point::numbered(points.iter().map(|x| named(self.study, x)).collect());
         self.ledger.plan(&self.simulator, &points, source)
     }
 
     /// Makes one run, with its attempts.
     fn make(&self, run: &Run, monitor: &dyn Monitor) -> Result<Outcome> {
-        self.slots.within(|| {
+        self.slots.within(run.id, || {
+            // Another thread may have made it meanwhile.
+            let known = self.ledger.run(run.id)?.and_then(|run| outcome(self.study, &run, &self.outputs));
+            if let Some(known) = known {
+                return Ok(known);
+            }
             let most = match self.study.simulator.on_failure {
                 OnFailure::Retry { attempts, .. } => attempts,
                 _ => 1,
@@ -645,7 +666,12 @@ impl<'a> Runner<'a> {
                     return Ok(Err(reason));
                 }
                 if let OnFailure::Retry { wait, .. } = self.study.simulator.on_failure {
-                    self.pause(wait * 2_u32.saturating_pow(attempt as u32 - 1), monitor)?;
+                    let paused = self.pause(wait.saturating_mul(2_u32.saturating_pow(attempt as u32 - 1)), monitor);
+                    if paused.is_err() {
+                        // Its attempts are not over.
+                        self.ledger.reset(&[run.id])?;
+                    }
+                    paused?;
                 }
                 attempt += 1;
             }
@@ -772,7 +798,8 @@ impl<'a> Runner<'a> {
                 .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
                 .collect()
         });
-        self.end_leftovers(&[]);
+        // Other threads may have runs of their own under way.
+        self.slots.when_idle(|| self.end_leftovers(&[]));
         // The run that ended the others says why, not those that were ended.
         let (stopped, others): (Vec<_>, Vec<_>) =
             outcomes.into_iter().filter_map(|outcome| outcome.err()).partition(|e| matches!(e, Error::Interrupted));
@@ -1173,4 +1200,36 @@ pub(super) fn clustered_failures(study: &Study, x: &Matrix, failed: &[bool]) -> 
         "the {n_failed} failed runs lie together in the input space{place}: the surrogate knows nothing there, and to leave them \
          out biases the answer towards elsewhere"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_limited_and_a_run_is_worked_on_once_at_a_time() {
+        let slots = Slots::new(2);
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let twice = AtomicBool::new(false);
+        let own = [AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false)];
+        std::thread::scope(|scope| {
+            for id in [0, 1, 2, 0, 1, 2, 0, 0] {
+                let (slots, now, most, twice, own) = (&slots, &now, &most, &twice, &own);
+                scope.spawn(move || {
+                    slots.within(id, || {
+                        most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                        twice.fetch_or(own[id as usize].swap(true, Ordering::SeqCst), Ordering::SeqCst);
+                        slots.when_idle(|| panic!("a run is under way"));
+                        std::thread::sleep(Duration::from_millis(5));
+                        own[id as usize].store(false, Ordering::SeqCst);
+                        now.fetch_sub(1, Ordering::SeqCst);
+                    });
+                });
+            }
+        });
+        assert_eq!((most.into_inner(), twice.into_inner()), (2, false));
+        let idle = AtomicBool::new(false);
+        slots.when_idle(|| idle.store(true, Ordering::SeqCst));
+        assert!(idle.into_inner(), "every place was left");
+    }
 }
