@@ -625,3 +625,56 @@ fn trials_at_once_do_not_end_each_others_runs() {
     // Ten of each T-trial and one of its I-trial.
     assert_eq!((runs(&place, "done").len(), starts(&place)), (66, 66));
 }
+
+#[test]
+fn results_that_could_not_be_read_are_read_again() {
+    let place = series("reread", "partial = \"fail\"");
+    place.run(&["run", "study.toml"]).ends(0);
+    assert_eq!((runs(&place, "failed").len(), trained(&place), starts(&place)), (1, 9, 10));
+    edit(&place, "study.toml", "partial = \"fail\"", "partial = \"keep\"");
+    place.run(&["run", "study.toml"]).ends(0);
+    assert_eq!((runs(&place, "failed").len(), trained(&place), starts(&place)), (0, 10, 10));
+    // And the other way round, without a word from the simulator.
+    edit(&place, "study.toml", "partial = \"keep\"", "partial = \"fail\"");
+    place.run(&["run", "study.toml"]).ends(0);
+    assert_eq!((trained(&place), starts(&place)), (9, 10));
+}
+
+#[test]
+fn what_failed_before_a_correction_is_not_kept_in_its_place() {
+    let place = exponential("corrected", "", "exit 1");
+    place.run(&["simulate", "study.toml"]).ends(1);
+    place.write("sim.sh", &format!("{START}{GIVE}"));
+    place.run(&["simulate", "study.toml"]).ends(0);
+    place.write("sim.sh", &format!("{START}{GIVE}# a comment\n"));
+    holds(&place.run(&["simulate", "study.toml"]).ends(2).err, "changed since 10 finished runs of it were made");
+    place.run(&["simulate", "study.toml", "--changed", "keep"]).ends(0);
+    assert_eq!((runs(&place, "done").len(), runs(&place, "failed").len(), starts(&place)), (10, 0, 20));
+}
+
+#[test]
+fn a_table_that_contradicts_the_simulator_is_refused() {
+    let place = exponential("contradiction", "table = \"old.csv\"", "");
+    place.write("old.csv", "a,y\n0.95,2.585709659\n");
+    place.run(&["simulate", "study.toml"]).ends(0);
+    place.write("old.csv", "a,y\n0.95,2.585709659\n0,1\n");
+    place.run(&["simulate", "study.toml"]).ends(0);
+    assert_eq!(trained_lines(&place), 11);
+    place.write("old.csv", "a,y\n0.5,99\n");
+    let refused = place.run(&["simulate", "study.toml"]).ends(2).err;
+    holds(&refused, "old.csv, line 2: the simulator gave other outputs at the same inputs");
+}
+
+/// Rows of the training set, below its header.
+fn trained_lines(place: &Place) -> usize {
+    place.read("study.twostep/training.csv").lines().count() - 1
+}
+
+#[test]
+fn a_ledger_that_has_gone_is_missed() {
+    let place = exponential("gone", "", "");
+    place.run(&["simulate", "study.toml"]).ends(0);
+    fs::remove_file(place.0.join("study.twostep/runs.sqlite")).unwrap();
+    holds(&place.run(&["simulate", "study.toml"]).ends(1).err, "the run ledger is gone or empty");
+    assert_eq!(starts(&place), 10);
+}

@@ -120,6 +120,11 @@ impl Known {
     }
 }
 
+/// The work folder of a run.
+fn work_folder(root: &Path, id: i64) -> PathBuf {
+    root.join(WORK).join(format!("run.{id}"))
+}
+
 /// Inputs of a run by name: unknowns, conditions, constants.
 fn named(study: &Study, x: &[f64]) -> Vec<(String, f64)> {
     let own = study.input_names().into_iter().zip(x.iter().copied());
@@ -442,8 +447,8 @@ pub(super) struct Runner<'a> {
     simulator: String,
     wanted: Vec<Wanted>,
     outputs: Vec<String>,
-    /// Where work folders are made.
-    work: PathBuf,
+    /// Where the ledger lies, as an absolute path: commands run in other folders.
+    root: PathBuf,
     slots: Slots,
     /// The server, once it has answered.
     server: OnceLock<UmbridgeModel>,
@@ -466,8 +471,7 @@ impl<'a> Runner<'a> {
             simulator,
             wanted: study.wanted(),
             outputs: study.outputs.iter().map(|output| output.name.clone()).collect(),
-            // Commands run in other folders.
-            work: std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf()).join(WORK),
+            root: std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf()),
             slots: Slots::new(study.simulator.concurrency),
             server: OnceLock::new(),
             aborted: AtomicBool::new(false),
@@ -479,7 +483,7 @@ impl<'a> Runner<'a> {
     }
 
     fn folder(&self, id: i64) -> PathBuf {
-        self.work.join(format!("run.{id}"))
+        work_folder(&self.root, id)
     }
 
     fn recover(&self) -> Result<()> {
@@ -920,24 +924,31 @@ impl Project {
             return Err(Error::invalid("simulate", found, "leave out --only and --run"));
         }
         let mut workplace = None;
-        (0..self.settings.len()).try_for_each(|index| self.complete(index, only, changed, &mut workplace, monitor))
+        // A run is one run, however many settings use it.
+        let n_settings = if matches!(only, Only::Run(_)) { 1 } else { self.settings.len() };
+        (0..n_settings).try_for_each(|index| self.complete(index, only, changed, &mut workplace, monitor))
     }
 
-    /// Whether runs of a setting are missing, or of an interrupted process.
+    /// Whether runs of a setting are missing, were interrupted, or can be read where they could not before.
     fn has_missing(&self, index: usize) -> Result<bool> {
         let study = &self.settings[index].study;
         if self.known(index)?.pending > 0 {
             return Ok(true);
         }
-        let ledger = self.ledger()?;
-        let (simulator, wanted) = (fingerprint(study), truth_points(study));
-        let runs = ledger.map(|ledger| ledger.runs(Some(&simulator))).transpose()?.unwrap_or_default();
+        let runs = self.ledger()?.map(|ledger| ledger.runs(Some(&fingerprint(study)))).transpose()?.unwrap_or_default();
         let is_unfinished =
-            |run: &Run| matches!(run.state, RunState::Pending | RunState::Running) && run.source.is_extra();
-        let has = |x: &Vec<f64>| {
-            runs.iter().any(|run| own_inputs(study, run).as_ref() == Some(x) && run.state != RunState::Pending)
+            |run: &Run| run.state == RunState::Running || (run.state == RunState::Pending && run.source.is_extra());
+        let is_readable = |run: &Run| match &study.simulator.kind {
+            SimulatorKind::Command(command) if run.state == RunState::Failed => {
+                let readings = command.adopt(&work_folder(&self.root, run.id), &study.wanted());
+                readings.is_some_and(|readings| usable(study, readings).is_ok())
+            }
+            _ => false,
         };
-        Ok(runs.iter().any(is_unfinished) || !wanted.iter().all(has))
+        let has = |x: &Vec<f64>| {
+            runs.iter().any(|run| named_inputs(study, run).as_ref() == Some(x) && run.state != RunState::Pending)
+        };
+        Ok(runs.iter().any(|run| is_unfinished(run) || is_readable(run)) || !truth_points(study).iter().all(has))
     }
 
     /// Every run of every setting: those of the ledger, of the study's table, and of a built-in simulator's design.
