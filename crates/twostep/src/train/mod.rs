@@ -24,6 +24,9 @@ use std::sync::Arc;
 /// Probabilities of the quantiles that every summary gives.
 pub const PROBABILITIES: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.95];
 
+/// Most predictions of training rows by draws: two gibibytes.
+const MOST_PREDICTIONS: usize = 1 << 28;
+
 /// R-hat up to which chains agree.
 const CHAINS_AGREE: f64 = 1.01;
 
@@ -323,6 +326,7 @@ pub fn train(
         let x = set.inputs_of(task.name, task.n_inputs);
         let runs: Vec<usize> = of_rows.iter().map(|&row| set.runs[row]).collect();
         let rows = Rows::new(&x, &z, &sigma_s, &runs);
+        refuse_too_many(rows.z.len(), spec.draws)?;
         let fit = Fit { surrogate, rows: &rows, sigma_a: &task.spec.sigma_a, name: task.name };
         let stream = stream.named(task.name);
         blocks.push(match &imported {
@@ -382,6 +386,16 @@ pub fn restore(
     let names = joint_names(outputs.iter().map(|o| (o.name.as_str(), &*o.surrogate)));
     let draws = reorder(draws, &names)?;
     Ok(TPosterior { outputs, draws })
+}
+
+/// Refuses rows whose predictions by every draw do not fit into memory.
+fn refuse_too_many(n_rows: usize, n_draws: usize) -> Result<()> {
+    if n_rows.saturating_mul(n_draws) <= MOST_PREDICTIONS {
+        return Ok(());
+    }
+    let found = format!("{n_rows} rows, each to be predicted by {n_draws} T-draws");
+    let most = MOST_PREDICTIONS / n_draws.max(1);
+    Err(Error::invalid("training set", found, format!("train with at most {most} of the rows, or lower train.draws")))
 }
 
 impl OutputTask<'_> {
@@ -747,5 +761,21 @@ impl TReport {
                 self.leave_one_out.unreliable, self.n_runs
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_rows_than_memory_are_refused() {
+        assert!(refuse_too_many(100_000, 1000).is_ok());
+        let refused = refuse_too_many(1_000_000, 1000).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "training set: 1000000 rows, each to be predicted by 1000 T-draws; train with at most 268435 of the rows, or lower \
+             train.draws"
+        );
     }
 }
