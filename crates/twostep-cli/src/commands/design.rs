@@ -77,5 +77,7 @@ pub(crate) fn export(pending: &Table, path: &Path, then: &str, global: &Global) 
         return super::print_json(&json!({ "file": path.display().to_string(), "pending": pending.n_rows() }));
     }
     let rows = counted(pending.n_rows(), "row");
-    Ok(output::print(&format!("{rows} to be filled in written to {}; {then}\n", path.display()))?)
+    let text =
+        format!("{rows} to be filled in written to {}, for a series one line per coordinate; {then}", path.display());
+    Ok(output::print(&format!("{}\n", output::wrapped(&text, "")))?)
 }
