@@ -678,3 +678,14 @@ fn a_ledger_that_has_gone_is_missed() {
     holds(&place.run(&["simulate", "study.toml"]).ends(1).err, "the run ledger is gone or empty");
     assert_eq!(starts(&place), 10);
 }
+
+#[test]
+fn a_larger_latin_hypercube_says_what_it_leaves_unused() {
+    let place = exponential("hypercube", "", "");
+    edit(&place, "study.toml", "points = \"points.csv\"", "method = \"latin-hypercube\"\nruns = 6");
+    place.run(&["simulate", "study.toml"]).ends(0);
+    edit(&place, "study.toml", "runs = 6", "runs = 8");
+    let larger = place.run(&["simulate", "study.toml"]).ends(0);
+    holds(&larger.err, "6 finished runs of an earlier design not used");
+    assert_eq!(starts(&place), 14);
+}

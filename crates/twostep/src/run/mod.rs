@@ -28,10 +28,12 @@ use crate::kernels::instruction_set;
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
 use crate::simulate::SimulatorKind;
+use crate::simulate::design::Method as DesignMethod;
 use crate::store::{FailedRun, Folder, Lock, StageRecord};
 use crate::study::{MeasurementSource, Setting, Stage, digest};
 use crate::table::counted;
 use crate::train::{TPosterior, TReport, TrainingSet};
+use runs::Known;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -564,7 +566,17 @@ impl Project {
     fn about_runs(&self, index: usize, failed: usize) -> Result<Vec<String>> {
         let study = &self.settings[index].study;
         let mut warnings = Vec::new();
-        let pending = self.known(index)?.pending;
+        let Known { pending, unused, .. } = self.known(index)?;
+        // Sequences are continued: what a smaller design leaves out, a larger one takes up again.
+        let is_whole = [DesignMethod::LatinHypercube, DesignMethod::Grid].contains(&study.design.method);
+        if unused > 0 && is_whole && study.design.points.is_none() {
+            let unused = counted(unused, "finished run");
+            warnings.push(format!(
+                "{unused} of an earlier design not used: a design by {} is another one for each number of runs; sobol and halton \
+                 continue theirs",
+                study.design.method
+            ));
+        }
         if pending > 0 {
             let pending = counted(pending, "run");
             warnings

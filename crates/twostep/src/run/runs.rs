@@ -107,6 +107,8 @@ pub(super) struct Known {
     pub(super) outcomes: Vec<Outcome>,
     /// Runs that have no outcome yet.
     pub(super) pending: usize,
+    /// Finished runs of a design that is no longer this one's.
+    pub(super) unused: usize,
 }
 
 impl Known {
@@ -291,7 +293,7 @@ pub(super) fn known(study: &Study, ledger: Option<&RunLedger>) -> Result<Known> 
     let own: Vec<(Vec<f64>, &Run)> = of_ledger.iter().filter_map(|run| Some((own_inputs(study, run)?, run))).collect();
     let by_point = by_point(&own);
     let table = table_runs(study)?;
-    let mut out = Known { x: Matrix::default(), outcomes: Vec::new(), pending: 0 };
+    let mut out = Known { x: Matrix::default(), outcomes: Vec::new(), pending: 0, unused: 0 };
     let mut rows: Vec<Vec<f64>> = Vec::new();
     let (mut used, mut used_lines): (HashSet<i64>, HashSet<usize>) = Default::default();
     if study.simulator.builtin().is_none() {
@@ -352,6 +354,9 @@ pub(super) fn known(study: &Study, ledger: Option<&RunLedger>) -> Result<Known> 
             out.outcomes.push(Ok(readings));
         }
     }
+    let is_unused =
+        |run: &Run| run.source == RunSource::Design && run.state == RunState::Done && !used.contains(&run.id);
+    out.unused = own.iter().filter(|(_, run)| is_unused(run)).count();
     out.x = Matrix::from_fn(rows.len(), study.n_run_inputs(), |i, d| rows[i][d]);
     Ok(out)
 }
