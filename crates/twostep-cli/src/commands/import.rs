@@ -29,7 +29,7 @@ impl Import {
             return Err(Error::invalid(self.file.display().to_string(), "this is a study, not a table", repair).into());
         }
         let project = session::open(&study, global, None)?;
-        let imported = project.import_runs(&self.file)?;
+        let imported = project.import_runs(0, &self.file)?;
         for warning in &imported.warnings {
             output::note_as("warning", Look::Warning, warning);
         }

@@ -188,7 +188,7 @@ impl Project {
         self.claim(workplace)?;
         let path = self.journal(fingerprint);
         let posteriors = TPosteriors::beside(&path);
-        let trier = Trier::new(study, set.as_ref(), &self.root, posteriors.clone())?;
+        let trier = Trier::new(study, set.as_ref(), &self.root, self.simulators(), posteriors.clone())?;
         let heading = Heading {
             fingerprint: fingerprint.into(),
             version: VERSION.into(),

@@ -441,7 +441,11 @@ impl Project {
     fn runs_digest(&self, index: usize) -> Result<String> {
         let known = self.known(index)?;
         let is_builtin = self.settings[index].study.simulator.builtin().is_some();
-        Ok(if is_builtin && known.outcomes.is_empty() { String::new() } else { known.digest() })
+        Ok(if is_builtin && known.outcomes.is_empty() {
+            String::new()
+        } else {
+            known.digest() + &self.truth_digest(index)?
+        })
     }
 
     /// A stage's result: kept, taken over from another folder of the project, or made by `work` and written to `files` by

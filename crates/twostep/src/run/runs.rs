@@ -154,12 +154,34 @@ fn named_inputs(study: &Study, run: &Run) -> Option<Vec<f64>> {
     names.iter().map(|name| value(name)).collect::<Option<Vec<f64>>>().filter(|_| fits && known)
 }
 
+/// Everything that decides what a run gives and how that is read, by the place in the study file.
+fn parts(study: &Study) -> Vec<(String, String)> {
+    let mut parts = study.simulator.fingerprint_parts();
+    match &study.simulator.kind {
+        SimulatorKind::Builtin(_) | SimulatorKind::Elsewhere => {}
+        kind => {
+            // Results may be read by position, and coordinates may be the study's own.
+            let wanted = format!("{:?}", study.wanted());
+            match parts.iter_mut().find(|(place, _)| place == RESULTS) {
+                Some((_, value)) => value.push_str(&wanted),
+                None => parts.push((RESULTS.to_owned(), wanted)),
+            }
+            if matches!(kind, SimulatorKind::Umbridge(server) if server.inputs.is_none()) {
+                let names: Vec<String> =
+                    named(study, &vec![0.0; study.n_run_inputs()]).into_iter().map(|(n, _)| n).collect();
+                parts.push(("order of the inputs".to_owned(), format!("{names:?}")));
+            }
+        }
+    }
+    parts
+}
+
 /// Fingerprint of the simulator: what its runs are found again by.
 pub(super) fn fingerprint(study: &Study) -> String {
     match &study.simulator.kind {
         SimulatorKind::Elsewhere => "elsewhere".to_owned(),
         SimulatorKind::Builtin(name) => digest(&format!("builtin {name} {}", study.simulator.sigma_s)),
-        _ => digest(&format!("{:?}", study.simulator.fingerprint_parts())),
+        _ => digest(&format!("{:?}", parts(study))),
     }
 }
 
@@ -337,12 +359,7 @@ pub(super) fn known(study: &Study, ledger: Option<&RunLedger>) -> Result<Known> 
             if out.outcomes[i].as_ref().is_ok_and(|readings| alike(readings, &run.readings)) {
                 continue;
             }
-            let path = study.simulator.table.as_deref().unwrap_or(Path::new("table"));
-            return Err(Error::invalid(
-                format!("{}, line {}", path.display(), run.line),
-                "the simulator gave other outputs at the same inputs",
-                "remove the row, or correct it: `twostep runs STUDY` lists the finished runs",
-            ));
+            return Err(contradiction(study, run.line));
         }
         rows.push(run.inputs.clone());
         out.outcomes.push(Ok(run.readings.clone()));
@@ -350,6 +367,14 @@ pub(super) fn known(study: &Study, ledger: Option<&RunLedger>) -> Result<Known> 
     for (x, run) in own.iter().filter(|(_, run)| run.source.is_extra() && !used.contains(&run.id)) {
         // A failed run that no design asks for says nothing.
         if let Some(Ok(readings)) = outcome(study, run, &outputs) {
+            // What was imported may stand in the table as well.
+            let twins = || table.runs.iter().filter(|other| is_same(study, &other.inputs, x));
+            if twins().any(|other| alike(&other.readings, &readings)) {
+                continue;
+            }
+            if let Some(other) = twins().next() {
+                return Err(contradiction(study, other.line));
+            }
             rows.push(x.clone());
             out.outcomes.push(Ok(readings));
         }
@@ -359,6 +384,16 @@ pub(super) fn known(study: &Study, ledger: Option<&RunLedger>) -> Result<Known> 
     out.unused = own.iter().filter(|(_, run)| is_unused(run)).count();
     out.x = Matrix::from_fn(rows.len(), study.n_run_inputs(), |i, d| rows[i][d]);
     Ok(out)
+}
+
+/// A row of the study's table that says otherwise than a run of the ledger.
+fn contradiction(study: &Study, line: usize) -> Error {
+    let path = study.simulator.table.as_deref().unwrap_or(Path::new("table"));
+    Error::invalid(
+        format!("{}, line {line}", path.display()),
+        "the simulator gave other outputs at the same inputs",
+        "remove the row, or correct it: `twostep runs STUDY` lists the finished runs",
+    )
 }
 
 /// A number of places for runs, which are waited for.
@@ -415,15 +450,19 @@ struct Before {
 
 impl Before {
     /// Those of the latest one that this study could use.
-    fn find(study: &Study, ledger: &RunLedger) -> Result<Option<Self>> {
+    fn find(study: &Study, ledger: &RunLedger, siblings: &[String]) -> Result<Option<Self>> {
         let outputs: Vec<String> = study.outputs.iter().map(|output| output.name.clone()).collect();
         for KnownSimulator { fingerprint, parts } in ledger.other_simulators(&self::fingerprint(study))? {
+            // The simulator of another setting has not changed, it is another one.
+            if siblings.contains(&fingerprint) {
+                continue;
+            }
             let fits = |run: &Run| run.state == RunState::Done && own_inputs(study, run).is_some();
             let runs: Vec<Run> = ledger.runs(Some(&fingerprint))?.into_iter().filter(fits).collect();
             if runs.is_empty() {
                 continue;
             }
-            let now = study.simulator.fingerprint_parts();
+            let now = self::parts(study);
             let value = |parts: &[(String, String)], place: &str| {
                 parts.iter().find(|(other, _)| other == place).map(|(_, value)| value.clone())
             };
@@ -459,6 +498,14 @@ pub(super) struct Runner<'a> {
     server: OnceLock<UmbridgeModel>,
     /// A run failed in a study that then ends.
     aborted: AtomicBool,
+    /// Fingerprints of the simulators of all settings.
+    siblings: Vec<String>,
+}
+
+impl Drop for Runner<'_> {
+    fn drop(&mut self) {
+        self.slots.when_idle(|| self.end_leftovers(&[]));
+    }
 }
 
 impl<'a> Runner<'a> {
@@ -467,10 +514,10 @@ impl<'a> Runner<'a> {
     ///
     /// # Errors
     /// A ledger that cannot be used.
-    pub(super) fn open(study: &'a Study, folder: &Path) -> Result<Self> {
+    pub(super) fn open(study: &'a Study, folder: &Path, siblings: Vec<String>) -> Result<Self> {
         let ledger = RunLedger::open(&folder.join(RUNS))?;
         let simulator = fingerprint(study);
-        ledger.note_simulator(&simulator, &study.simulator.fingerprint_parts())?;
+        ledger.note_simulator(&simulator, &parts(study))?;
         let runner = Self {
             study,
             simulator,
@@ -480,6 +527,7 @@ impl<'a> Runner<'a> {
             slots: Slots::new(study.simulator.concurrency),
             server: OnceLock::new(),
             aborted: AtomicBool::new(false),
+            siblings,
             ledger,
         };
         runner.recover()?;
@@ -496,12 +544,15 @@ impl<'a> Runner<'a> {
         let runs: Vec<Run> = self.ledger.runs(None)?.into_iter().filter(unfinished).collect();
         let groups: Vec<i32> = runs.iter().filter_map(|run| run.process_group).collect();
         // All of the ledger: a process may have been started just before its run was noted as running.
+        if !groups.is_empty() {
+            end_leftovers(&[self.ledger.any_marker()], &groups);
+        }
         self.end_leftovers(&groups);
         let started = |run: &&Run| run.state == RunState::Running || self.folder(run.id).exists();
         for run in runs.iter().filter(started) {
             let own = run.simulator == self.simulator;
             if let (true, SimulatorKind::Command(command)) = (own, &self.study.simulator.kind)
-                && let Some(readings) = command.adopt(&self.folder(run.id), &self.wanted)
+                && let Some(readings) = command.adopt(&self.folder(run.id), &self.ledger.marker(run.id), &self.wanted)
                 && let Ok(readings) = self.usable(readings)
             {
                 self.finish(run.id, &readings, None)?;
@@ -535,15 +586,18 @@ impl<'a> Runner<'a> {
 
     /// Refuses to mix runs of the simulator with those that were made before it changed, or does what `changed` says.
     pub(super) fn settle(&self, changed: Changed) -> Result<()> {
-        let Some(before) = Before::find(self.study, &self.ledger)? else { return Ok(()) };
+        let Some(before) = Before::find(self.study, &self.ledger, &self.siblings)? else { return Ok(()) };
         match changed {
             Changed::Keep if before.lacking > 0 => Err(Error::invalid(
                 "--changed keep",
                 format!("{} of them gave no value of some output of the study", before.lacking),
                 "make them again with `--changed rerun`",
             )),
-            Changed::Keep => self.ledger.keep(&before.fingerprint, &self.simulator),
-            Changed::Rerun => self.ledger.set_others_aside(&self.simulator),
+            Changed::Keep => {
+                self.ledger.keep(&before.fingerprint, &self.simulator)?;
+                self.ledger.set_aside(&self.others()?)
+            }
+            Changed::Rerun => self.ledger.set_aside(&self.others()?),
             Changed::Ask => Err(Error::invalid(
                 "simulator",
                 before.in_words(),
@@ -553,10 +607,16 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Fingerprints of simulators that no setting has any more.
+    fn others(&self) -> Result<Vec<String>> {
+        let all = self.ledger.other_simulators(&self.simulator)?.into_iter().map(|other| other.fingerprint);
+        Ok(all.filter(|other| !self.siblings.contains(other)).collect())
+    }
+
     /// Reads the files of failed runs again, where nothing but the reading failed and the study now says it otherwise.
     fn reread(&self) -> Result<()> {
         let SimulatorKind::Command(command) = &self.study.simulator.kind else { return Ok(()) };
-        let now = self.study.simulator.fingerprint_parts();
+        let now = self::parts(self.study);
         let but_results = |parts: &[(String, String)]| -> Vec<(String, String)> {
             let mut parts: Vec<_> = parts.iter().filter(|(place, _)| place != RESULTS).cloned().collect();
             parts.sort();
@@ -570,7 +630,10 @@ impl<'a> Runner<'a> {
         }
         for source in sources {
             for run in self.ledger.runs(Some(&source))?.iter().filter(|run| run.state == RunState::Failed) {
-                let Some(readings) = command.adopt(&self.folder(run.id), &self.wanted) else { continue };
+                let Some(readings) = command.adopt(&self.folder(run.id), &self.ledger.marker(run.id), &self.wanted)
+                else {
+                    continue;
+                };
                 let Ok(readings) = self.usable(readings) else { continue };
                 let point = Point { inputs: run.inputs.clone(), replicate: run.replicate };
                 let id = self.ledger.plan(&self.simulator, &[point], run.source)?[0];
@@ -661,7 +724,10 @@ impl<'a> Runner<'a> {
                     }
                     Err(reason) => reason,
                 };
-                self.ledger.fail(run.id, &reason, seconds)?;
+                // Until its attempts are over the run counts as running, for others and after a crash.
+                if attempt == most {
+                    self.ledger.fail(run.id, &reason, seconds)?;
+                }
                 let inputs: Vec<String> = self.inputs(run).iter().map(|(name, x)| format!("{name} = {x}")).collect();
                 let tried = if most > 1 { format!(" (attempt {attempt} of {most})") } else { String::new() };
                 monitor.notice(&format!("run {} failed{tried} at {}: {reason}", run.id, inputs.join(", ")));
@@ -820,6 +886,23 @@ impl<'a> Runner<'a> {
 const ABORTED: &str = "finished runs are kept; correct the simulator, or write on_failure = \"continue\"";
 
 impl Project {
+    /// Fingerprints of the simulators of all settings.
+    pub(super) fn simulators(&self) -> Vec<String> {
+        self.settings.iter().map(|setting| fingerprint(&setting.study)).collect()
+    }
+
+    /// Hash of what the runs gave that synthetic measurements are of.
+    pub(super) fn truth_digest(&self, index: usize) -> Result<String> {
+        let study = &self.settings[index].study;
+        let points = truth_points(study);
+        if points.is_empty() {
+            return Ok(String::new());
+        }
+        let known = all_known(study, self.ledger()?.as_ref())?;
+        let of_truth: Vec<&(Vec<f64>, Outcome)> = known.iter().filter(|(x, _)| points.contains(x)).collect();
+        Ok(digest(&format!("{of_truth:?}")))
+    }
+
     /// The ledger, to look into.
     pub(super) fn ledger(&self) -> Result<Option<RunLedger>> {
         RunLedger::look(&self.root.join(RUNS))
@@ -849,7 +932,7 @@ impl Project {
         }
         self.claim(workplace)?;
         self.refuse_lost_ledger(index)?;
-        let runner = Runner::open(study, &self.root)?;
+        let runner = Runner::open(study, &self.root, self.simulators())?;
         runner.settle(changed)?;
         let design = design_points(study)?;
         let inputs = (0..design.rows()).map(|i| named(study, design.row(i))).collect();
@@ -912,7 +995,7 @@ impl Project {
         let study = &self.settings[index].study;
         match self.ledger()? {
             Some(ledger) if study.simulator.builtin().is_none() => {
-                Ok(Before::find(study, &ledger)?.map(|before| before.in_words()))
+                Ok(Before::find(study, &ledger, &self.simulators())?.map(|before| before.in_words()))
             }
             _ => Ok(None),
         }
@@ -940,12 +1023,15 @@ impl Project {
         if self.known(index)?.pending > 0 {
             return Ok(true);
         }
-        let runs = self.ledger()?.map(|ledger| ledger.runs(Some(&fingerprint(study)))).transpose()?.unwrap_or_default();
+        let ledger = self.ledger()?;
+        let runs =
+            ledger.as_ref().map(|ledger| ledger.runs(Some(&fingerprint(study)))).transpose()?.unwrap_or_default();
         let is_unfinished =
             |run: &Run| run.state == RunState::Running || (run.state == RunState::Pending && run.source.is_extra());
         let is_readable = |run: &Run| match &study.simulator.kind {
             SimulatorKind::Command(command) if run.state == RunState::Failed => {
-                let readings = command.adopt(&work_folder(&self.root, run.id), &study.wanted());
+                let marker = ledger.as_ref().map_or_else(String::new, |ledger| ledger.marker(run.id));
+                let readings = command.adopt(&work_folder(&self.root, run.id), &marker, &study.wanted());
                 readings.is_some_and(|readings| usable(study, readings).is_ok())
             }
             _ => false,
@@ -963,7 +1049,7 @@ impl Project {
     pub fn runs(&self) -> Result<Vec<RunEntry>> {
         let mut out: Vec<RunEntry> = Vec::new();
         let ledger = self.ledger()?;
-        let current: Vec<String> = self.settings.iter().map(|setting| fingerprint(&setting.study)).collect();
+        let current = self.simulators();
         for run in ledger.map(|ledger| ledger.runs(None)).transpose()?.unwrap_or_default() {
             let order = self.settings[0].study.input_names();
             let mut inputs = run.inputs;
@@ -1082,18 +1168,18 @@ impl Project {
         Ok((pending_table(study, &points)?, if with_failed { 0 } else { n_failed }))
     }
 
-    /// Brings runs that were made elsewhere into the ledger.
+    /// Brings runs of setting `index` that were made elsewhere into the ledger.
     ///
     /// # Errors
     /// A table that cannot be read; a run whose outputs differ from those that the ledger has at the same inputs; a folder
     /// that cannot be used.
-    pub fn import_runs(&self, file: &Path) -> Result<Imported> {
-        let study = &self.settings[0].study;
+    pub fn import_runs(&self, index: usize, file: &Path) -> Result<Imported> {
+        let study = &self.settings[index].study;
         let mut workplace = None;
         self.claim(&mut workplace)?;
         let ledger = RunLedger::open(&self.root.join(RUNS))?;
         let simulator = fingerprint(study);
-        ledger.note_simulator(&simulator, &study.simulator.fingerprint_parts())?;
+        ledger.note_simulator(&simulator, &parts(study))?;
         let found = read_table(study, file)?;
         let mut wanted: Vec<Vec<f64>> = Vec::new();
         for setting in &self.settings {

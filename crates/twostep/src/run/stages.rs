@@ -73,8 +73,8 @@ enum CallSource<'a> {
 
 impl<'a> Call<'a> {
     /// Makes every run that it is asked for, those outside this process with the ledger in `folder`, whose lock the caller
-    /// holds.
-    pub(super) fn open(study: &'a Study, folder: &Path, purpose: RunSource) -> Result<Self> {
+    /// holds; `simulators` are the fingerprints of those of all settings.
+    pub(super) fn open(study: &'a Study, folder: &Path, simulators: Vec<String>, purpose: RunSource) -> Result<Self> {
         let source = match &study.simulator.kind {
             SimulatorKind::Builtin(name) => CallSource::Builtin(simulate::builtin(name)?),
             SimulatorKind::Elsewhere => {
@@ -86,7 +86,7 @@ impl<'a> Call<'a> {
                 ));
             }
             _ => {
-                let runner = Runner::open(study, folder)?;
+                let runner = Runner::open(study, folder, simulators)?;
                 runner.settle(Changed::Ask)?;
                 CallSource::Runner(Box::new(runner), purpose)
             }

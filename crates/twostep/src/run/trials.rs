@@ -173,7 +173,13 @@ impl<'a> Trier<'a> {
     ///
     /// # Errors
     /// A study that cannot be tried.
-    pub(super) fn new(study: &'a Study, set: Option<&TrainingSet>, folder: &Path, kept: TPosteriors) -> Result<Self> {
+    pub(super) fn new(
+        study: &'a Study,
+        set: Option<&TrainingSet>,
+        folder: &Path,
+        simulators: Vec<String>,
+        kept: TPosteriors,
+    ) -> Result<Self> {
         if study.train.import.is_some() {
             return Err(Error::invalid(
                 "calibrate",
@@ -185,7 +191,7 @@ impl<'a> Trier<'a> {
         let missing = || Error::invalid("calibrate", "the study has no runs", "run `twostep simulate` first");
         let source = match study.calibrate.truth {
             Truth::Simulator => {
-                let call = Call::open(study, folder, RunSource::Calibrate)?;
+                let call = Call::open(study, folder, simulators, RunSource::Calibrate)?;
                 Source::Simulator { call, moved: how_moved(study).is_some() }
             }
             Truth::SurrogatePrior => {

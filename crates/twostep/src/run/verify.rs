@@ -96,7 +96,16 @@ impl Project {
             let own = conditions.get(i % n_conditions).map_or(&[][..], |own| own);
             [unknowns, own].concat()
         };
-        let points = draws.iter().enumerate().skip(earlier).take(n).map(point).collect();
+        let mut points: Vec<Vec<f64>> = Vec::new();
+        // A draw that comes twice would be one run counted twice.
+        for x in draws.iter().enumerate().skip(earlier).map(point) {
+            if points.len() == n {
+                break;
+            }
+            if !points.contains(&x) {
+                points.push(x);
+            }
+        }
         Ok((posterior, points))
     }
 
@@ -165,7 +174,7 @@ impl Project {
         match results {
             Some(file) => {
                 drop(workplace);
-                self.import_runs(file)?;
+                self.import_runs(index, file)?;
             }
             None => RunLedger::open(&self.root.join(RUNS))?.note_verified(&runs::fingerprint(study))?,
         }
@@ -181,7 +190,7 @@ impl Project {
     ) -> Result<Vec<Outcome>> {
         let study = &self.settings[index].study;
         self.claim(workplace)?;
-        let runner = Runner::open(study, &self.root)?;
+        let runner = Runner::open(study, &self.root, self.simulators())?;
         if study.simulator.builtin().is_none() {
             return runner.all(points, RunSource::Verifying, monitor);
         }

@@ -73,7 +73,8 @@ pub fn read_runs(
     let at = coordinate.map(|over| numbers(&over.name)).transpose()?;
 
     let mut out = FinishedRuns::default();
-    let (mut outside, mut without_input, mut unfinished): (Vec<usize>, Vec<usize>, Vec<usize>) = Default::default();
+    let (mut outside, mut without_input, mut unfinished, mut twice): (Vec<_>, Vec<_>, Vec<_>, Vec<usize>) =
+        Default::default();
     // Rows of each run: one, or with series those of equal inputs as long as no coordinate comes twice.
     let mut groups: Vec<(Vec<f64>, Vec<usize>)> = Vec::new();
     let mut latest: HashMap<Vec<u64>, usize> = HashMap::new();
@@ -84,6 +85,17 @@ pub fn read_runs(
         };
         if x.iter().zip(inputs).any(|(x, input)| !(input.range.0..=input.range.1).contains(x)) {
             outside.push(row);
+            continue;
+        }
+        // A line that says again what another of its run says.
+        let is_twice = |&group: &usize| {
+            let same = |other: &&usize| {
+                at.as_ref().is_some_and(|at| at[**other] == at[row]) && values.iter().all(|v| v[**other] == v[row])
+            };
+            groups[group].1.iter().any(|other| same(&other))
+        };
+        if latest.get(&bits(&x)).is_some_and(is_twice) {
+            twice.push(row);
             continue;
         }
         let group = latest.get(&bits(&x)).copied().filter(|&group| {
@@ -98,7 +110,30 @@ pub fn read_runs(
             }
         }
     }
-    let (mut repeated, mut contradicted): (Vec<usize>, Vec<usize>) = Default::default();
+    if let Some(at) = &at {
+        let coordinates = |rows: &[usize]| rows.iter().map(|&row| at[row].map(f64::to_bits)).collect::<Vec<_>>();
+        let mut first: HashMap<Vec<u64>, Vec<Option<u64>>> = HashMap::new();
+        for (x, rows) in &groups {
+            let own = coordinates(rows);
+            if *first.entry(bits(x)).or_insert_with(|| own.clone()) != own {
+                let found = "lines of several runs with these inputs are mixed, or one of them lacks a coordinate";
+                let repair = "put the lines of each run together, with the same coordinates";
+                return Err(Error::invalid(format!("{}, line {}", path.display(), table.line(rows[0])), found, repair));
+            }
+            for (values, output) in values.iter().zip(outputs).filter(|(_, output)| output.over.is_none()) {
+                let given: Vec<usize> = rows.iter().copied().filter(|&row| values[row].is_some()).collect();
+                if let Some(&other) = given.iter().find(|&&row| values[row] != values[given[0]]) {
+                    let found = "the lines of one run differ in a value that is no series";
+                    return Err(Error::invalid(
+                        table.place(other, &output.name),
+                        found,
+                        "correct it, or name it a series",
+                    ));
+                }
+            }
+        }
+    }
+    let (mut repeated, mut contradicted): (Vec<usize>, Vec<usize>) = (twice, Vec::new());
     let mut known: HashMap<Vec<u64>, Vec<usize>> = HashMap::new();
     for (x, rows) in groups {
         let reading = |(output, values): (&Wanted, &Vec<Option<f64>>)| match (&output.over, &at) {
@@ -238,6 +273,23 @@ mod tests {
         let [h, y] = &found.runs[0].readings[..] else { panic!("two outputs") };
         assert_eq!((&h.at[..], h.values[0], h.values[2], y.values[0]), (&[1.0, 2.0, 3.0][..], 10.0, 12.0, 3.0));
         assert!(h.values[1].is_nan());
+    }
+
+    #[test]
+    fn lines_of_several_runs_are_told_apart_or_refused() {
+        let series = || [Wanted { name: "h".into(), over: Some(Over { name: "t".into(), at: None }) }, output("y")];
+        // One run after the other, a line pasted twice.
+        let text = "a,b,t,h,y\n0,0,1,10,3\n0,0,1,10,3\n0,0,2,11,3\n0,0,1,12,4\n0,0,2,13,4\n";
+        let found = read("several", text, &series()).unwrap();
+        let values: Vec<&[f64]> = found.runs.iter().map(|run| &run.readings[0].values[..]).collect();
+        assert_eq!(values, [[10.0, 11.0], [12.0, 13.0]]);
+        assert!(found.warnings[0].contains("line 3: 1 row repeats another"), "{:?}", found.warnings);
+        // Sorted by coordinate, nobody knows which value is whose.
+        let refused = |text: &str| read("mixed", text, &series()).unwrap_err().to_string();
+        let mixed = refused("a,b,t,h,y\n0,0,1,10,3\n0,0,1,12,3\n0,0,2,11,3\n0,0,2,13,3\n");
+        assert!(mixed.contains("are mixed"), "{mixed}");
+        let differ = refused("a,b,t,h,y\n0,0,1,10,3\n0,0,2,11,4\n");
+        assert!(differ.contains("line 3, column `y`: the lines of one run differ"), "{differ}");
     }
 
     #[test]

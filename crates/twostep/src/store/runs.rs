@@ -19,7 +19,7 @@ const TABLES: &str = "
 CREATE TABLE ledger (identity TEXT NOT NULL);
 CREATE TABLE simulators (fingerprint TEXT PRIMARY KEY, parts TEXT NOT NULL, superseded INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE runs (
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     simulator TEXT NOT NULL REFERENCES simulators (fingerprint),
     inputs TEXT NOT NULL,
     replicate INTEGER NOT NULL,
@@ -291,8 +291,7 @@ impl RunLedger {
         })
     }
 
-    /// Takes the finished runs of another simulator as runs of this one, where it has none finished at the same inputs, and
-    /// sets all others aside.
+    /// Takes the finished runs of another simulator as runs of this one, where it has none finished at the same inputs.
     ///
     /// # Errors
     /// What the system says.
@@ -304,8 +303,7 @@ impl RunLedger {
                     AND kept.inputs = runs.inputs AND kept.replicate = runs.replicate)";
             t.execute(unfinished, [fingerprint, other])?;
             let kept = "UPDATE OR IGNORE runs SET simulator = ?1 WHERE simulator = ?2 AND state = 'done'";
-            t.execute(kept, [fingerprint, other])?;
-            t.execute("UPDATE simulators SET superseded = 1 WHERE fingerprint <> ?1", [fingerprint]).map(drop)
+            t.execute(kept, [fingerprint, other]).map(drop)
         })
     }
 
@@ -314,17 +312,24 @@ impl RunLedger {
     /// # Errors
     /// What the system says.
     pub fn note_verified(&self, simulator: &str) -> Result<()> {
-        let sql = "UPDATE runs SET source = 'verify' WHERE simulator = ?1 AND source = 'verifying'";
-        self.with(|c| c.execute(sql, [simulator]).map(drop))
+        self.change(|t| {
+            let done =
+                "UPDATE runs SET source = 'verify' WHERE simulator = ?1 AND source = 'verifying' AND state = 'done'";
+            t.execute(done, [simulator])?;
+            // What an interrupted verification of more runs had asked for, nobody wants any more.
+            t.execute("DELETE FROM runs WHERE simulator = ?1 AND source = 'verifying'", [simulator]).map(drop)
+        })
     }
 
-    /// Sets the runs of all other simulators aside: they stay in the ledger and are used no more.
+    /// Sets the runs of these simulators aside: they stay in the ledger and are used no more.
     ///
     /// # Errors
     /// What the system says.
-    pub fn set_others_aside(&self, fingerprint: &str) -> Result<()> {
-        let sql = "UPDATE simulators SET superseded = 1 WHERE fingerprint <> ?1";
-        self.with(|c| c.execute(sql, [fingerprint]).map(drop))
+    pub fn set_aside(&self, fingerprints: &[String]) -> Result<()> {
+        self.change(|t| {
+            let mut statement = t.prepare("UPDATE simulators SET superseded = 1 WHERE fingerprint = ?1")?;
+            fingerprints.iter().try_for_each(|fingerprint| statement.execute([fingerprint]).map(drop))
+        })
     }
 
     /// Several changes that are all made or none.
@@ -698,9 +703,8 @@ mod tests {
             ledger.fail(twin[0], "no", None).unwrap();
             if keep {
                 ledger.keep("a", "b").unwrap();
-            } else {
-                ledger.set_others_aside("b").unwrap();
             }
+            ledger.set_aside(&["a".into()]).unwrap();
             assert!(ledger.other_simulators("b").unwrap().is_empty());
             let states: Vec<RunState> = ledger.runs(Some("b")).unwrap().iter().map(|run| run.state).collect();
             assert_eq!(states, [if keep { RunState::Done } else { RunState::Failed }]);

@@ -13,7 +13,7 @@ use crate::simulate::SimulatorKind;
 use crate::train::TrainSpec;
 
 /// Changing what a fingerprint holds changes this, so that results of older versions count as stale.
-const VERSION: &str = "twostep study 2";
+const VERSION: &str = "twostep study 3";
 
 /// The part that says that runs are in the ledger.
 pub(crate) const LEDGER_PART: &str = "run ledger";
@@ -130,6 +130,10 @@ impl Study {
                 }
             }
             Stage::Train => {
+                // The runs of other simulators do not depend on it, what is drawn with them does.
+                if self.simulator.builtin().is_none() {
+                    part("seed".into(), &self.seed);
+                }
                 for output in &self.outputs {
                     part(format!("scale or surrogate of {}", output.name), &(output.log, &output.surrogate));
                 }

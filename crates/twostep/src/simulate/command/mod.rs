@@ -220,10 +220,11 @@ impl CommandSpec {
     }
 
     /// Results of a run that ended well after its owner had gone; none if it did not end well, or they are incomplete.
-    pub fn adopt(&self, folder: &Path, outputs: &[Wanted]) -> Option<Vec<Reading>> {
+    /// A folder without the run's marker is of another run.
+    pub fn adopt(&self, folder: &Path, marker: &str, outputs: &[Wanted]) -> Option<Vec<Reading>> {
         let status = fs::read_to_string(folder.join(STATUS_FILE)).ok()?;
         // The line's end is written last: without it the status may be half a number.
-        if status == "0\n" { self.read(folder, outputs).ok() } else { None }
+        if status == format!("0 {marker}\n") { self.read(folder, outputs).ok() } else { None }
     }
 
     /// Removes a work folder unless `keep` says that it stays.

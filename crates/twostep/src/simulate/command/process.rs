@@ -205,7 +205,11 @@ mod unix {
     /// The shell expands nothing of `command`, and runs none of its own commands for it, since the executable is a path.
     pub(super) fn supervised(command: &[OsString]) -> Command {
         let mut shell = Command::new("/bin/sh");
-        shell.arg("-c").arg(format!("\"$@\"; s=$?; echo $s >{STATUS_FILE}; exit $s")).arg("sh").args(command);
+        shell
+            .arg("-c")
+            .arg(format!("\"$@\"; s=$?; echo \"$s ${MARKER}\" >{STATUS_FILE}; exit $s"))
+            .arg("sh")
+            .args(command);
         shell.process_group(0);
         shell
     }

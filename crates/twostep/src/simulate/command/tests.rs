@@ -322,20 +322,23 @@ fn a_run_that_cannot_be_recorded_is_ended() {
 fn finished_runs_are_adopted_and_half_finished_ones_are_not() {
     let study = Study::new("adopt", "echo 4 > \"$2\"");
     let job = study.job();
-    let adopted = || study.spec.adopt(&job.folder, &[wanted("y")]);
+    let adopted = || study.spec.adopt(&job.folder, &job.marker, &[wanted("y")]);
     assert!(adopted().is_none());
     let running = study.spec.start(&job, &[wanted("y")]).unwrap();
     // As if its owner had been killed: nobody waits, and yet the status is there.
-    assert_eq!(study.await_file(STATUS_FILE), "0\n");
+    assert_eq!(study.await_file(STATUS_FILE), format!("0 {}\n", job.marker));
     assert_eq!(adopted().unwrap()[0].values, [4.0]);
     drop(running);
 
     let status = job.folder.join(STATUS_FILE);
-    for other in ["", "0", "1\n", "143\n"] {
-        fs::write(&status, other).unwrap();
+    let marker = &job.marker;
+    let others = ["".to_owned(), format!("0 {marker}"), format!("1 {marker}\n"), "0\n".into(), "0 another-1\n".into()];
+    for other in others {
+        fs::write(&status, &other).unwrap();
         assert!(adopted().is_none(), "{other:?}");
     }
-    fs::write(&status, "0\n").unwrap();
+    fs::write(&status, format!("0 {marker}\n")).unwrap();
+    assert!(adopted().is_some());
     fs::write(job.folder.join(RESULTS_FILE), "").unwrap();
     assert!(adopted().is_none());
     study.spec.tidy(&job.folder, true);
@@ -349,7 +352,7 @@ fn a_crash_leaves_no_status_of_success() {
     let running = study.spec.start(&job, &[wanted("y")]).unwrap();
     study.await_file("started");
     drop(running);
-    assert!(study.spec.adopt(&job.folder, &[wanted("y")]).is_none());
+    assert!(study.spec.adopt(&job.folder, &job.marker, &[wanted("y")]).is_none());
 }
 
 #[cfg(target_os = "linux")]
