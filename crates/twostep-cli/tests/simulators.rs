@@ -689,3 +689,43 @@ fn a_larger_latin_hypercube_says_what_it_leaves_unused() {
     holds(&larger.err, "6 finished runs of an earlier design not used");
     assert_eq!(starts(&place), 14);
 }
+
+#[test]
+fn another_seed_makes_the_stages_of_any_simulator_stale() {
+    let place = exponential("seed", "", "");
+    place.run(&["run", "study.toml"]).ends(0);
+    edit(&place, "study.toml", "seed = 3", "seed = 4");
+    let again = place.run(&["run", "study.toml"]).ends(0);
+    holds(&again.out, "interval (computed)");
+    assert_eq!(starts(&place), 10);
+}
+
+#[test]
+fn outputs_in_another_order_are_another_simulator() {
+    let place = exponential("order", "", "");
+    edit(&place, "study.toml", "[outputs.y]\n", "[outputs.y]\n[outputs.z]\n");
+    place.write("sim.sh", &format!("{START}printf '1\\n2\\n' > \"$1\"\n"));
+    place.run(&["simulate", "study.toml"]).ends(0);
+    edit(&place, "study.toml", "[outputs.y]\n[outputs.z]\n", "[outputs.z]\n[outputs.y]\n");
+    holds(&place.run(&["simulate", "study.toml"]).ends(2).err, "outputs: results changed since 10 finished runs");
+}
+
+#[test]
+fn settings_of_a_sweep_have_simulators_of_their_own() {
+    let place = exponential("siblings", "environment = { SHIFT = \"0\" }", "");
+    let study = place.read("study.toml") + "[sweep]\n\"simulator.environment.SHIFT\" = [\"0\", \"1\"]\n";
+    place.write("study.toml", &study);
+    place.run(&["simulate", "study.toml"]).ends(0);
+    place.run(&["simulate", "study.toml"]).ends(0);
+    assert_eq!((starts(&place), runs(&place, "done").len()), (20, 20));
+    holds(&place.run(&["status", "study.toml"]).ends(0).out, "fresh");
+}
+
+#[test]
+fn a_run_in_table_and_ledger_counts_once() {
+    let place = exponential("both", "table = \"old.csv\"", "");
+    place.write("old.csv", "a,y\n0.95,2.585709659\n");
+    place.run(&["import", "old.csv", "study.toml"]).ends(0);
+    place.run(&["simulate", "study.toml"]).ends(0);
+    assert_eq!(trained_lines(&place), 11);
+}
