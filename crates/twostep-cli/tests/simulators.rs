@@ -729,3 +729,19 @@ fn a_run_in_table_and_ledger_counts_once() {
     place.run(&["simulate", "study.toml"]).ends(0);
     assert_eq!(trained_lines(&place), 11);
 }
+
+#[test]
+fn a_simulator_that_is_edited_meanwhile_is_noticed() {
+    let place = exponential("edited", "", "[ $(wc -l < \"${0%/*}/log\") -ge 5 ] && echo '# later' >> \"$0\"");
+    let stopped = place.run(&["simulate", "study.toml"]).ends(1);
+    holds(&stopped.err, "files of the simulator changed while it was run");
+    let done = runs_of_all(&place, "done");
+    assert!((3..=5).contains(&done), "{done}");
+    holds(&place.run(&["simulate", "study.toml"]).ends(2).err, &format!("changed since {done} finished runs"));
+}
+
+/// How many runs of any simulator are in a state.
+fn runs_of_all(place: &Place, state: &str) -> usize {
+    let listed = place.run(&["runs", "study.toml", "--all", "--json"]).ends(0).json();
+    listed["runs"].as_array().unwrap().iter().filter(|run| run["state"] == state).count()
+}

@@ -717,6 +717,7 @@ impl<'a> Runner<'a> {
                 let started = Instant::now();
                 let outcome = self.attempt(run, attempt, monitor)?;
                 let seconds = Some(started.elapsed().as_secs_f64());
+                self.refuse_edited(run.id)?;
                 let reason = match outcome {
                     Ok(readings) => {
                         self.finish(run.id, &readings, seconds)?;
@@ -751,6 +752,21 @@ impl<'a> Runner<'a> {
                 attempt += 1;
             }
         })
+    }
+
+    /// Refuses to note a run of a simulator that has been edited since the first one: nobody knows which of them made it.
+    fn refuse_edited(&self, id: i64) -> Result<()> {
+        if fingerprint(self.study) == self.simulator {
+            return Ok(());
+        }
+        self.aborted.store(true, Ordering::Relaxed);
+        self.ledger.reset(&[id])?;
+        self.tidy(id, true);
+        Err(Error::failed(
+            "simulate",
+            "files of the simulator changed while it was run",
+            "run again: what was finished before is kept, and you are asked whether it still counts",
+        ))
     }
 
     fn pause(&self, length: Duration, monitor: &dyn Monitor) -> Result<()> {
