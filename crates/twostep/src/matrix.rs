@@ -135,6 +135,11 @@ impl std::ops::IndexMut<(usize, usize)> for Matrix {
     }
 }
 
+/// Numbers as a key of a map: equal for equal numbers, zero of either sign included.
+pub(crate) fn bits(x: &[f64]) -> Vec<u64> {
+    x.iter().map(|x| (x + 0.0).to_bits()).collect()
+}
+
 /// Place of entry (i, j), `j <= i`, in a lower triangle that is stored row after row.
 pub(crate) fn in_triangle(i: usize, j: usize) -> usize {
     i * (i + 1) / 2 + j

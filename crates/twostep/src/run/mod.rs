@@ -624,7 +624,7 @@ impl Project {
     /// The training set that a finished simulate stage left.
     fn training(&self, index: usize) -> Result<TrainingSet> {
         let study = &self.settings[index].study;
-        let outputs: Vec<String> = study.outputs.iter().map(|o| o.name.clone()).collect();
+        let outputs = study.output_names();
         let folder = self.setting_folder(index);
         let (set, points) = folder.read_training(&study.input_names(), study.n_run_inputs(), &outputs)?;
         stages::with_known_noise(study, set, &points)

@@ -3,11 +3,11 @@
 use super::stages::{self, Outcome};
 use super::{Project, Workplace};
 use crate::error::{Error, Result};
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, bits};
 use crate::monitor::{Monitor, Silent};
 use crate::simulate::command::end_leftovers;
 use crate::simulate::finished::{FinishedRuns, TableInput, TableRun, read_runs};
-use crate::simulate::{Failure, Job, OnFailure, Reading, SimulatorKind, UmbridgeModel, Wanted};
+use crate::simulate::{Failure, Job, OnFailure, Reading, SimulatorKind, UmbridgeModel, Wanted, alike};
 use crate::store::{KnownSimulator, Point, RUNS, Run, RunLedger, RunSource, RunState};
 use crate::stream::Stream;
 use crate::study::{MeasurementSource, Stage, Study, digest};
@@ -167,8 +167,7 @@ fn parts(study: &Study) -> Vec<(String, String)> {
                 None => parts.push((RESULTS.to_owned(), wanted)),
             }
             if matches!(kind, SimulatorKind::Umbridge(server) if server.inputs.is_none()) {
-                let names: Vec<String> =
-                    named(study, &vec![0.0; study.n_run_inputs()]).into_iter().map(|(n, _)| n).collect();
+                let names = study.run_input_names();
                 parts.push(("order of the inputs".to_owned(), format!("{names:?}")));
             }
         }
@@ -236,15 +235,6 @@ pub(super) fn read_table(study: &Study, path: &Path) -> Result<FinishedRuns> {
     Ok(found)
 }
 
-/// Whether two runs gave the same.
-fn alike(a: &[Reading], b: &[Reading]) -> bool {
-    let equal = |(x, y): (&f64, &f64)| x == y || (x.is_nan() && y.is_nan());
-    let same = |a: &Reading, b: &Reading| {
-        a.at == b.at && a.values.len() == b.values.len() && a.values.iter().zip(&b.values).all(equal)
-    };
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
-}
-
 /// Whether two runs have the same inputs, but for digits that a table may have dropped.
 pub(super) fn is_same(study: &Study, a: &[f64], b: &[f64]) -> bool {
     let close = |((a, b), scale): ((&f64, &f64), &InputScale)| (a - b).abs() <= SAME * (scale.upper - scale.lower);
@@ -261,7 +251,7 @@ fn design_points(study: &Study) -> Result<Matrix> {
 
 /// Every run of the study's simulator that has an outcome, with its inputs.
 pub(super) fn all_known(study: &Study, ledger: Option<&RunLedger>) -> Result<Vec<(Vec<f64>, Outcome)>> {
-    let outputs: Vec<String> = study.outputs.iter().map(|output| output.name.clone()).collect();
+    let outputs = study.output_names();
     let runs = ledger.map(|ledger| ledger.runs(Some(&fingerprint(study)))).transpose()?.unwrap_or_default();
     // A truth may lie outside the ranges.
     let with_inputs = runs.iter().filter_map(|run| Some((named_inputs(study, run)?, outcome(study, run, &outputs)?)));
@@ -297,11 +287,6 @@ fn outcome(study: &Study, run: &Run, outputs: &[String]) -> Option<Outcome> {
     }
 }
 
-/// Inputs as a key: equal numbers have equal bits.
-fn bits(x: &[f64]) -> Vec<u64> {
-    x.iter().map(|x| (x + 0.0).to_bits()).collect()
-}
-
 /// Runs by inputs and number among those with the same.
 fn by_point<'a>(runs: &[(Vec<f64>, &'a Run)]) -> HashMap<(Vec<u64>, usize), &'a Run> {
     runs.iter().map(|(x, run)| ((bits(x), run.replicate), *run)).collect()
@@ -310,7 +295,7 @@ fn by_point<'a>(runs: &[(Vec<f64>, &'a Run)]) -> HashMap<(Vec<u64>, usize), &'a 
 /// The runs that train a study's surrogate, in order: the design's, those of the table that it does not ask for, and those
 /// that were imported or verified the answer. A run of a built-in simulator's design is not looked for.
 pub(super) fn known(study: &Study, ledger: Option<&RunLedger>) -> Result<Known> {
-    let outputs: Vec<String> = study.outputs.iter().map(|output| output.name.clone()).collect();
+    let outputs = study.output_names();
     let of_ledger = ledger.map(|ledger| ledger.runs(Some(&fingerprint(study)))).transpose()?.unwrap_or_default();
     let own: Vec<(Vec<f64>, &Run)> = of_ledger.iter().filter_map(|run| Some((own_inputs(study, run)?, run))).collect();
     let by_point = by_point(&own);
@@ -451,7 +436,7 @@ struct Before {
 impl Before {
     /// Those of the latest one that this study could use.
     fn find(study: &Study, ledger: &RunLedger, siblings: &[String]) -> Result<Option<Self>> {
-        let outputs: Vec<String> = study.outputs.iter().map(|output| output.name.clone()).collect();
+        let outputs = study.output_names();
         for KnownSimulator { fingerprint, parts } in ledger.other_simulators(&self::fingerprint(study))? {
             // The simulator of another setting has not changed, it is another one.
             if siblings.contains(&fingerprint) {
@@ -522,7 +507,7 @@ impl<'a> Runner<'a> {
             study,
             simulator,
             wanted: study.wanted(),
-            outputs: study.outputs.iter().map(|output| output.name.clone()).collect(),
+            outputs: study.output_names(),
             root: std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf()),
             slots: Slots::new(study.simulator.concurrency),
             server: OnceLock::new(),
@@ -544,9 +529,6 @@ impl<'a> Runner<'a> {
         let runs: Vec<Run> = self.ledger.runs(None)?.into_iter().filter(unfinished).collect();
         let groups: Vec<i32> = runs.iter().filter_map(|run| run.process_group).collect();
         // All of the ledger: a process may have been started just before its run was noted as running.
-        if !groups.is_empty() {
-            end_leftovers(&[self.ledger.any_marker()], &groups);
-        }
         self.end_leftovers(&groups);
         let started = |run: &&Run| run.state == RunState::Running || self.folder(run.id).exists();
         for run in runs.iter().filter(started) {
@@ -563,9 +545,9 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Ends whatever runs have left behind.
+    /// Ends whatever runs have left behind; those of `groups` also where the study has no command any more.
     fn end_leftovers(&self, groups: &[i32]) {
-        if let SimulatorKind::Command(_) = self.study.simulator.kind {
+        if !groups.is_empty() || matches!(self.study.simulator.kind, SimulatorKind::Command(_)) {
             end_leftovers(&[self.ledger.any_marker()], groups);
         }
     }
@@ -842,8 +824,7 @@ impl<'a> Runner<'a> {
     /// Inputs of a run in the order of the study.
     fn inputs(&self, run: &Run) -> Vec<(String, f64)> {
         let value = |name: &String| run.inputs.iter().find(|(other, _)| other == name).map_or(f64::NAN, |(_, x)| *x);
-        let names = named(self.study, &vec![0.0; self.study.n_run_inputs()]);
-        names.iter().map(|(name, _)| (name.clone(), value(name))).collect()
+        self.study.run_input_names().into_iter().map(|name| (name.clone(), value(&name))).collect()
     }
 
     fn server(&self) -> Result<&UmbridgeModel> {
@@ -853,8 +834,7 @@ impl<'a> Runner<'a> {
         let SimulatorKind::Umbridge(spec) = &self.study.simulator.kind else {
             return Err(Error::failed("simulate", "there is no server", "report this as a bug"));
         };
-        let names: Vec<String> =
-            named(self.study, &vec![0.0; self.study.n_run_inputs()]).into_iter().map(|(name, _)| name).collect();
+        let names = self.study.run_input_names();
         let model = spec.connect(&names, &self.wanted)?;
         Ok(self.server.get_or_init(|| model))
     }
@@ -1089,7 +1069,7 @@ impl Project {
             if let Some(path) = study.simulator.table.as_ref().filter(|path| tables.insert((*path).clone())) {
                 let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 for run in table_runs(study)?.runs {
-                    let names = study.outputs.iter().map(|output| output.name.clone());
+                    let names = study.output_names().into_iter();
                     out.push(RunEntry {
                         id: format!("{file}:{}", run.line),
                         state: RunState::Done.name(),
@@ -1124,7 +1104,7 @@ impl Project {
         };
         let entry = |i: usize| {
             let outcome = outcomes.as_ref().map(|outcomes| &outcomes[i]);
-            let names = study.outputs.iter().map(|output| output.name.clone());
+            let names = study.output_names().into_iter();
             RunEntry {
                 id: format!("{prefix}{}", i + 1),
                 state: match outcome {
@@ -1202,7 +1182,7 @@ impl Project {
             let design = design_points(&setting.study)?;
             wanted.extend((0..design.rows()).map(|i| design.row(i).to_vec()).chain(truth_points(&setting.study)));
         }
-        let outputs: Vec<String> = study.outputs.iter().map(|output| output.name.clone()).collect();
+        let outputs = study.output_names();
         let existing = ledger.runs(Some(&simulator))?;
         let existing: Vec<(Vec<f64>, &Run)> =
             existing.iter().filter_map(|run| Some((own_inputs(study, run)?, run))).collect();
@@ -1250,7 +1230,7 @@ impl Project {
 /// Points as a table that a user can fill in: inputs and constants, then empty columns for the outputs.
 pub(super) fn pending_table(study: &Study, points: &[Vec<f64>]) -> Result<Table> {
     let rows: Vec<Vec<(String, f64)>> = points.iter().map(|x| named(study, x)).collect();
-    let names: Vec<String> = named(study, &vec![0.0; study.n_run_inputs()]).into_iter().map(|(name, _)| name).collect();
+    let names = study.run_input_names();
     let mut table = Table::new();
     // A series has a line for each coordinate.
     let at = study

@@ -43,6 +43,15 @@ impl Reading {
     }
 }
 
+/// Whether two runs gave the same; what is missing in both is the same.
+pub(crate) fn alike(a: &[Reading], b: &[Reading]) -> bool {
+    let equal = |(x, y): (&f64, &f64)| x == y || (x.is_nan() && y.is_nan());
+    let same = |a: &Reading, b: &Reading| {
+        a.at == b.at && a.values.len() == b.values.len() && a.values.iter().zip(&b.values).all(equal)
+    };
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+}
+
 /// One run to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {

@@ -1,7 +1,9 @@
 //! Finished runs in a table, by the names of its columns: a CSV file, or a tabular file of Dakota.
 
+use super::external::alike;
 use super::{Reading, Wanted};
 use crate::error::{Error, Result};
+use crate::matrix::bits;
 use crate::table::{Table, counted, foreign_number};
 use std::collections::HashMap;
 use std::path::Path;
@@ -155,7 +157,7 @@ pub fn read_runs(
             continue;
         };
         let twins = known.entry(bits(&x)).or_default();
-        if twins.iter().any(|&run| same(&out.runs[run].readings, &readings)) {
+        if twins.iter().any(|&run| alike(&out.runs[run].readings, &readings)) {
             repeated.push(rows[0]);
             continue;
         }
@@ -186,17 +188,6 @@ pub fn read_runs(
         "have the inputs of others with other outputs; taken as repeated runs of a random simulator",
     );
     Ok(out)
-}
-
-/// Inputs as a key: equal for equal numbers, zero of either sign included.
-fn bits(x: &[f64]) -> Vec<u64> {
-    x.iter().map(|x| (x + 0.0).to_bits()).collect()
-}
-
-fn same(a: &[Reading], b: &[Reading]) -> bool {
-    let equal = |x: &f64, y: &f64| x == y || (x.is_nan() && y.is_nan());
-    let alike = |a: &Reading, b: &Reading| a.at == b.at && a.values.iter().zip(&b.values).all(|(x, y)| equal(x, y));
-    a.iter().zip(b).all(|(a, b)| alike(a, b))
 }
 
 /// A column of finite numbers; none where a cell says that there is no value.

@@ -8,6 +8,7 @@ pub mod finished;
 mod spec;
 mod umbridge;
 
+pub(crate) use external::alike;
 pub use external::{Failure, Job, Over, Reading, Wanted};
 pub use spec::{DesignSpec, OnFailure, SimulatorKind, SimulatorSpec};
 pub use umbridge::{OutputAt, UmbridgeModel, UmbridgeSpec};

@@ -47,10 +47,11 @@ impl Study {
     /// SHA-256, in hexadecimal digits, of everything that the results of a stage depend on, files by their content; `runs` is
     /// the hash of the runs that are not those of a built-in simulator's design, where there are any.
     ///
-    /// Simulate: simulator, ranges and scales of the inputs, constants, names of the outputs (and their scales, where the
-    /// simulator has noise), design, seed. Train: that, and the outputs' scales and surrogates and the T-step. Infer: that, and priors, noise, measurements, derived
-    /// quantities and the I-step, but for its methods, each of which has a result of its own, and which of them leads. The
-    /// study's name, units and notes are in none of them.
+    /// Simulate: ranges and scales of the inputs, constants, names of the outputs, series; of a built-in simulator itself, its
+    /// design and seed (and the scales of the outputs, where it has noise), of any other its runs. Train: that, the outputs'
+    /// scales and surrogates, the T-step, and the seed that was not in Simulate. Infer: that, and priors, noise, measurements,
+    /// derived quantities and the I-step, but for its methods, each of which has a result of its own, and which of them
+    /// leads. The study's name, units and notes are in none of them.
     pub fn fingerprint(&self, stage: Stage, runs: &str) -> String {
         let earlier = match stage {
             Stage::Simulate => String::new(),

@@ -161,6 +161,19 @@ impl Study {
         self.unknowns.iter().map(|unknown| scale(unknown.range, unknown.log)).chain(conditions).collect()
     }
 
+    /// Names of the outputs.
+    pub fn output_names(&self) -> Vec<String> {
+        self.outputs.iter().map(|output| output.name.clone()).collect()
+    }
+
+    /// Names of everything that a run is given: unknowns, conditions but for the coordinate of series, constants.
+    pub fn run_input_names(&self) -> Vec<String> {
+        let mut names = self.input_names();
+        names.truncate(self.n_run_inputs());
+        names.extend(self.constants.iter().map(|(name, _)| name.clone()));
+        names
+    }
+
     /// Whether outputs are series.
     pub fn has_coordinate(&self) -> bool {
         self.conditions.last().is_some_and(|condition| condition.coordinate)
@@ -217,7 +230,7 @@ impl Study {
 
     /// Name of each output's unknown sd, where it has one.
     pub fn sigma_names(&self) -> Vec<Option<String>> {
-        let outputs: Vec<String> = self.outputs.iter().map(|output| output.name.clone()).collect();
+        let outputs = self.output_names();
         let noise: Vec<NoiseSpec> = self.outputs.iter().map(|output| output.noise.clone()).collect();
         sigma_names(&outputs, &noise)
     }

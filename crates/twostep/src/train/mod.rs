@@ -9,7 +9,7 @@ pub use spec::{KnownSigmaS, NutsSpec, TrainMethod, TrainSpec};
 
 use crate::draws::Draws;
 use crate::error::{Error, Result};
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, bits};
 use crate::mcmc::{Bayes, chains, diagnostics, psis};
 use crate::monitor::{Monitor, Proceed};
 use crate::special::normal_cdf;
@@ -256,7 +256,7 @@ impl Rows {
         let mut kept: Vec<(usize, f64, f64)> = Vec::new();
         let mut at_inputs: HashMap<Vec<u64>, Vec<usize>> = HashMap::new();
         for i in 0..z.len() {
-            let twins = at_inputs.entry(x.row(i).iter().map(|x| (x + 0.0).to_bits()).collect()).or_default();
+            let twins = at_inputs.entry(bits(x.row(i))).or_default();
             let fits = |k: &&usize| {
                 let (_, value, noise) = kept[**k];
                 (noise > 0.0 && sigma_s[i] > 0.0) || (value == z[i] && noise == sigma_s[i])
