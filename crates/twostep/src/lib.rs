@@ -4,8 +4,8 @@
 //! # The road that data takes
 //!
 //! ```text
-//! study.toml -> design -> simulate -> train (T-step) -> infer (I-step) -> calibrate (two-step SBC)
-//!               points    runs        TPosterior        IPosterior       Trial, MethodSummary
+//! study.toml -> design -> simulate -> train (T-step) -> infer (I-step) -> calibrate (two-step SBC) -> report
+//!               points    runs        TPosterior        IPosterior       Trial, MethodSummary         html, svg, nc
 //! ```
 //!
 //! One direction, one stage after the other. Every stage is a function of its part of the study, of what came before, and of
@@ -57,7 +57,7 @@
 //!
 //! Modules may use only those that stand before them: `error`, `monitor`, `matrix`, `stream`, `special`, `kernels`, `draws`,
 //! `expression`, `prior`, `table`, `mcmc`, `likelihood`, `simulate`, `surrogate`, `train`, `infer`, `calibrate`,
-//! `serve`, `study`, `store`, `run`.
+//! `serve`, `study`, `store`, `run`, `report`.
 
 #![forbid(unsafe_code)]
 
@@ -72,6 +72,7 @@ pub mod matrix;
 pub mod mcmc;
 pub mod monitor;
 pub mod prior;
+pub mod report;
 pub mod run;
 pub mod serve;
 pub mod simulate;

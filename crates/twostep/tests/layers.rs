@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 /// From the ground up.
-const ORDER: [&str; 21] = [
+const ORDER: [&str; 22] = [
     "error",
     "monitor",
     "matrix",
@@ -27,6 +27,7 @@ const ORDER: [&str; 21] = [
     "study",
     "store",
     "run",
+    "report",
 ];
 
 fn sources(folder: &Path, out: &mut Vec<PathBuf>) {

@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod enough;
+mod findings;
 mod predict;
 mod runs;
 mod serve;
@@ -12,7 +13,8 @@ mod verify;
 
 pub use calibrate::{Calibration, CalibrationPlan, calibration_json, calibration_plan_json};
 pub use enough::{Enough, EnoughResult, SuggestedRuns, SurrogateShare, Width, Widths, enough_json};
-pub use predict::predict;
+pub use findings::Findings;
+pub use predict::{Predicted, predict, predicted};
 pub use runs::{Changed, Imported, Only, RunEntry};
 pub use serve::{Served, served};
 pub use stages::planned_runs;

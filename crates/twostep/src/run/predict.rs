@@ -35,69 +35,14 @@ pub fn predict(project: &Project, index: usize, at: Option<&Table>, method: Opti
     let known = points(study, at)?;
     let method = method.unwrap_or(study.infer.answer);
     let Finished { parameters, posterior, answer } = finished(project, index, "predict", method)?;
-    let point = (method == Method::Point).then(|| method.propagation(study.infer.point).reduce(&posterior.draws));
-    let t_draws = point.as_ref().unwrap_or(&posterior.draws);
-    let weights = t_draws.weights();
-    let sigma_names = study.sigma_names();
-    let n_unknowns = study.unknowns.len();
-    // The row whose approximation error a row has: its own, or that of the first row at the same conditions.
-    let shared = study.infer.error == ErrorSharing::Shared;
-    let twin = |i: usize| (0..i).find(|&j| shared && known.row(j) == known.row(i)).unwrap_or(i);
-    let error_of: Vec<usize> = (0..known.rows()).map(twin).collect();
-    let stream = Stream::root(study.seed).named("predict");
     let (mut rows, mut outputs_column): (Vec<Vec<f64>>, Vec<String>) = (Vec::new(), Vec::new());
     let mut conditions: Vec<Vec<f64>> = vec![Vec::new(); names.len()];
     for (o, output) in study.outputs.iter().enumerate() {
-        let trained = &posterior.outputs[o];
-        let (coefficients, sigma_a) = output_draws(&posterior.outputs, t_draws.values(), o);
-        let sigma_at = parameters.iter().position(|n| sigma_names[o].as_ref() == Some(n));
-        // Per I-draw: the simulator's output and a new measurement at every point.
-        let drawn: Vec<(Vec<f64>, Vec<f64>)> = answer
-            .draws
-            .par_iter()
-            .enumerate()
-            .map(|(k, x)| {
-                let mut rng = stream.named(&output.name).at(k as u64).rng();
-                let s = match &answer.t_draws {
-                    Some(own) if point.is_none() => own[k],
-                    _ => pick_weighted(&weights, &mut rng),
-                };
-                let inputs = Matrix::from_fn(known.rows(), trained.n_inputs, |i, d| {
-                    if d < n_unknowns { x[d] } else { known[(i, d - n_unknowns)] }
-                });
-                let mut eta = Matrix::default();
-                trained.surrogate.predict(&inputs, &coefficients.select_cols(&[s]), &mut eta, &mut Scratch::default());
-                let sigma_i = match (sigma_at, &output.noise.sd) {
-                    (Some(j), _) => Some(x[j]),
-                    // An output that was never measured: its sd is what the prior says.
-                    (None, crate::likelihood::Sd::Prior(prior)) => Some(prior.sample(&mut rng)),
-                    _ => None,
-                };
-                let sd = measurement_sd(&output.noise.sd, sigma_i);
-                let generator = sd.map(|sd| match output.noise.family {
-                    Family::Normal => Generator::Normal { sd },
-                    Family::LogNormal { .. } => Generator::LogNormal { sd },
-                    Family::StudentT { df } => Generator::StudentT { sd, df },
-                });
-                let spread = if study.infer.sigma_a { sigma_a[s] } else { 0.0 };
-                let errors: Vec<f64> =
-                    (0..known.rows()).map(|_| spread * rng.sample::<f64, _>(StandardNormal)).collect();
-                let simulated: Vec<f64> = (0..known.rows())
-                    .map(|i| {
-                        let (shift, factor) = trained.affine;
-                        let eta = shift + factor * eta[(i, 0)] + errors[error_of[i]];
-                        if output.log { eta.exp() } else { eta }
-                    })
-                    .collect();
-                let measured =
-                    simulated.iter().map(|&y| generator.map_or(f64::NAN, |g| g.sample(y, &mut rng))).collect();
-                (simulated, measured)
-            })
-            .collect();
+        let drawn = predicted(study, &posterior, &parameters, &answer, o, &known, None);
         for i in 0..known.rows() {
             let equal = vec![1.0; drawn.len()];
-            let simulated: Vec<f64> = drawn.iter().map(|d| d.0[i]).collect();
-            let measured: Vec<f64> = drawn.iter().map(|d| d.1[i]).collect();
+            let simulated: Vec<f64> = drawn.iter().map(|d| d.simulated[i]).collect();
+            let measured: Vec<f64> = drawn.iter().map(|d| d.measured[i]).collect();
             let mean = simulated.iter().sum::<f64>() / simulated.len() as f64;
             let variance = simulated.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / simulated.len() as f64;
             let (sorted, sorted_measured) = (Sorted::new(&simulated, &equal), Sorted::new(&measured, &equal));
@@ -124,6 +69,82 @@ pub fn predict(project: &Project, index: usize, at: Option<&Table>, method: Opti
     Ok(table)
 }
 
+/// One output at several conditions by one I-draw.
+pub struct Predicted {
+    /// The simulator's output, with the surrogate's approximation error where the I-step propagates it.
+    pub simulated: Vec<f64>,
+    /// A measurement of it; NaN where its sd is not known.
+    pub measured: Vec<f64>,
+}
+
+/// Output `o` at the conditions in the rows of `known`, by each draw of `answer`: see [`predict`]. `sd` holds standard
+/// deviations of the measurements where they are a column.
+pub fn predicted(
+    study: &Study,
+    posterior: &TPosterior,
+    parameters: &[String],
+    answer: &IPosterior,
+    o: usize,
+    known: &Matrix,
+    sd: Option<&[f64]>,
+) -> Vec<Predicted> {
+    let is_point = answer.method == Method::Point.name();
+    let point = is_point.then(|| Method::Point.propagation(study.infer.point).reduce(&posterior.draws));
+    let t_draws = point.as_ref().unwrap_or(&posterior.draws);
+    let weights = t_draws.weights();
+    let n_unknowns = study.unknowns.len();
+    let (output, trained) = (&study.outputs[o], &posterior.outputs[o]);
+    // The row whose approximation error a row has: its own, or that of the first row at the same conditions.
+    let shared = study.infer.error == ErrorSharing::Shared;
+    let twin = |i: usize| (0..i).find(|&j| shared && known.row(j) == known.row(i)).unwrap_or(i);
+    let error_of: Vec<usize> = (0..known.rows()).map(twin).collect();
+    let stream = Stream::root(study.seed).named("predict").named(&output.name);
+    let (coefficients, sigma_a) = output_draws(&posterior.outputs, t_draws.values(), o);
+    let sigma_name = &study.sigma_names()[o];
+    let sigma_at = parameters.iter().position(|n| sigma_name.as_ref() == Some(n));
+    let of_draw = |(k, x): (usize, &Vec<f64>)| {
+        let mut rng = stream.at(k as u64).rng();
+        let s = match &answer.t_draws {
+            Some(own) if !is_point => own[k],
+            _ => pick_weighted(&weights, &mut rng),
+        };
+        let inputs = Matrix::from_fn(known.rows(), trained.n_inputs, |i, d| {
+            if d < n_unknowns { x[d] } else { known[(i, d - n_unknowns)] }
+        });
+        let mut eta = Matrix::default();
+        trained.surrogate.predict(&inputs, &coefficients.select_cols(&[s]), &mut eta, &mut Scratch::default());
+        let sigma_i = match (sigma_at, &output.noise.sd) {
+            (Some(j), _) => Some(x[j]),
+            // An output that was never measured: its sd is what the prior says.
+            (None, crate::likelihood::Sd::Prior(prior)) => Some(prior.sample(&mut rng)),
+            _ => None,
+        };
+        let own_sd = measurement_sd(&output.noise.sd, sigma_i);
+        let spread = if study.infer.sigma_a { sigma_a[s] } else { 0.0 };
+        let errors: Vec<f64> = (0..known.rows()).map(|_| spread * rng.sample::<f64, _>(StandardNormal)).collect();
+        let (shift, factor) = trained.affine;
+        let simulated: Vec<f64> = (0..known.rows())
+            .map(|i| {
+                let eta = shift + factor * eta[(i, 0)] + errors[error_of[i]];
+                if output.log { eta.exp() } else { eta }
+            })
+            .collect();
+        let mut measure = |(i, &y): (usize, &f64)| {
+            own_sd.or_else(|| sd.map(|sd| sd[i])).map_or(f64::NAN, |sd| {
+                let generator = match output.noise.family {
+                    Family::Normal => Generator::Normal { sd },
+                    Family::LogNormal { .. } => Generator::LogNormal { sd },
+                    Family::StudentT { df } => Generator::StudentT { sd, df },
+                };
+                generator.sample(y, &mut rng)
+            })
+        };
+        let measured = simulated.iter().enumerate().map(&mut measure).collect();
+        Predicted { simulated, measured }
+    };
+    answer.draws.par_iter().enumerate().map(of_draw).collect()
+}
+
 /// What the stages of a setting left for those who use it.
 pub(super) struct Finished {
     /// Names of the unknowns and unknown sds.
@@ -141,13 +162,7 @@ pub(super) struct Finished {
 pub(super) fn finished(project: &Project, index: usize, what: &str, method: Method) -> Result<Finished> {
     let study = &project.settings()[index].study;
     let parameters = parameter_names(study, &project.measured(index)?);
-    let unfinished = |stage: Stage, why: Stale| {
-        Error::failed(
-            what,
-            format!("the {} stage is not finished for this study as it is: {}", stage.name(), why.into_reason()),
-            "run `twostep run` first, or `twostep infer` with the same --measurements",
-        )
-    };
+    let unfinished = |stage: Stage, why: Stale| unfinished(what, stage, why);
     let plan = project.plan(index)?;
     // In the order of the stages: the first that is stale says why, and the others only that it is.
     let (_, set) = project
@@ -171,6 +186,15 @@ pub(super) fn finished(project: &Project, index: usize, what: &str, method: Meth
         )
     })?;
     Ok(Finished { parameters, posterior, answer })
+}
+
+/// The refusal of the command `what` to go by a stage that is stale.
+pub(super) fn unfinished(what: &str, stage: Stage, why: Stale) -> Error {
+    Error::failed(
+        what,
+        format!("the {} stage is not finished for this study as it is: {}", stage.name(), why.into_reason()),
+        "run `twostep run` first, or `twostep infer` with the same --measurements",
+    )
 }
 
 /// The conditions to predict at: one row per point.

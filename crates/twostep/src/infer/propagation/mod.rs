@@ -69,6 +69,21 @@ impl Method {
         }
     }
 
+    /// Name in text: the paper's.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Point => "Point",
+            Self::EPost => "E-Post",
+            Self::ELik => "E-Lik",
+            Self::ELogLik => "E-Log-Lik",
+        }
+    }
+
+    /// The method of this name in the study file.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.name() == name)
+    }
+
     /// Whether the I-posterior is a mixture of the posteriors of the T-draws.
     pub fn is_mixture(self) -> bool {
         matches!(self, Self::ELik | Self::EPost)

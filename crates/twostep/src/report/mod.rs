@@ -1,0 +1,3 @@
+//! What finished results show: figures, the report, files for other programs. Nothing is computed that changes a result.
+
+pub mod figure;
