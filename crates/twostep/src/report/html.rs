@@ -4,6 +4,7 @@ use super::figure::Figure;
 use super::look::{self, Theme};
 use super::svg;
 use super::text::escaped;
+use super::words::Tone;
 use crate::error::Result;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,19 +15,6 @@ const STYLE: &str = include_str!("assets/report.css");
 const SCRIPT: &str = include_str!("assets/report.js");
 const REGULAR: &[u8] = include_bytes!("assets/inter-regular.woff2");
 const SEMIBOLD: &[u8] = include_bytes!("assets/inter-semibold.woff2");
-
-/// How a sentence is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
-    /// For or against nothing.
-    Plain,
-    /// A reason to trust.
-    Good,
-    /// A reason to look closer.
-    Caution,
-    /// A reason not to use it.
-    Bad,
-}
 
 /// A cell of a table.
 pub enum Cell {

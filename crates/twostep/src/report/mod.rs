@@ -3,10 +3,12 @@
 pub mod figure;
 pub mod html;
 mod look;
+pub mod methods;
 mod png;
 mod scale;
 mod svg;
 mod text;
+pub mod words;
 
 pub use look::Theme;
 pub use png::png;
