@@ -9,12 +9,13 @@ mod common;
 use common::{Place, Ran, holds};
 use std::process::Command;
 
-/// Slow enough for a bar to be drawn, with a name that is wider than its letters.
+/// Slow enough for a forecast, by 24 runs and one for the measurements; with a name that is wider than its letters.
 const STUDY: &str = r#"
 seed = 3
 [simulator]
 command = ["sh", "simulator.sh", "{params}", "{results}"]
 params_format = "csv"
+concurrency = 1
 [unknowns."温度🦠"]
 range = [0, 1]
 [design]
@@ -35,7 +36,7 @@ methods = ["e-lik", "point"]
 draws = 50
 "#;
 
-const SIMULATOR: &str = "sleep 0.15\ntail -n 1 \"$1\" > \"$2\"\n";
+const SIMULATOR: &str = "sleep 0.2\ntail -n 1 \"$1\" > \"$2\"\n";
 
 /// What a terminal of 100 columns gets, standard output and standard error together; none without `script`.
 fn in_terminal(place: &Place, arguments: &str, environment: &[(&str, &str)]) -> Option<Ran> {
@@ -82,7 +83,7 @@ fn bars_and_colours_are_for_terminals() {
     let shown = shown.ends(0).out;
     // A bar with its count, then the pace and a forecast, and none of it in what remains.
     holds(&shown, "simulate [");
-    holds(&shown, " of 24, ");
+    holds(&shown, " of 25, ");
     holds(&shown, " per s, about ");
     holds(&shown, "\u{1b}[1m");
     holds(&shown, "\u{1b}[2m");
@@ -95,7 +96,7 @@ fn bars_and_colours_are_for_terminals() {
     };
     assert!(rows[0].contains("温度🦠"));
     let trust = column(&rows[0], "trust");
-    assert_eq!((column(&rows[1], "exact"), column(&rows[2], "exact")), (trust, trust), "{rows:#?}");
+    assert_eq!((column(&rows[1], "grid"), column(&rows[2], "grid")), (trust, trust), "{rows:#?}");
 
     // The same without colours, where they are not wanted.
     for (name, value, coloured) in [("NO_COLOR", "1", false), ("NO_COLOR", "", true)] {
@@ -117,6 +118,6 @@ fn pipes_get_plain_lines() {
     place.write("simulator.sh", SIMULATOR);
     let ran = place.run(&["run", "study.toml"]).ends(0);
     assert!(!ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}') && !ran.err.contains('\r'), "{}", ran.err);
-    holds(&ran.err, "simulate: 24 of 24 done, ");
+    holds(&ran.err, "simulate: 25 of 25 done, ");
     assert_eq!(table(&ran.out).len(), 3);
 }

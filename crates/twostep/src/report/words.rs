@@ -614,16 +614,16 @@ pole = "beta / (gamma - 0.1)"
     }
 
     fn posterior(method: Method, unknowns: Vec<QuantitySummary>) -> IPosterior {
-        IPosterior {
-            method: method.name().into(),
-            engine: "grid".into(),
-            unknowns,
-            trust: String::new(),
-            diagnostics: Diagnostics { quadrature_error: Some(2e-4), ..Diagnostics::default() },
-            warnings: Vec::new(),
-            draws: Vec::new(),
-            t_draws: None,
-        }
+        let diagnostics = Diagnostics { quadrature_error: Some(2e-4), ..Diagnostics::default() };
+        let content = serde_json::json!({
+            "method": method.name(),
+            "engine": "grid",
+            "unknowns": [],
+            "trust": "",
+            "diagnostics": diagnostics,
+            "warnings": [],
+        });
+        IPosterior { unknowns, ..serde_json::from_value(content).unwrap() }
     }
 
     fn findings(answers: Vec<IPosterior>) -> Findings {
