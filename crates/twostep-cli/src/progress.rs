@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use twostep::calibrate::{I_TRIALS, T_TRIALS};
 use twostep::monitor::Monitor;
 use twostep::study::Stage;
+use twostep::train::T_DRAWS;
 
 /// Exit status of a process that was interrupted.
 const INTERRUPTED: i32 = 130;
@@ -125,6 +126,7 @@ impl State {
         }
         let stage = Stage::ALL.into_iter().find(|stage| stage.name() == what);
         let part = stage.is_none().then(|| what.to_owned());
+        let stage = stage.or((what == T_DRAWS).then_some(Stage::Train));
         let is_apart = APART.contains(&what);
         // Methods are parts of the I-step.
         let stage = (!is_apart).then_some(stage.unwrap_or(Stage::Infer));
@@ -338,6 +340,22 @@ mod tests {
             format!("{}: {}", state.head(), state.tail(at(10))),
             "60 of 100 T-trials, I-trials: 110 of 200, 10 s, 1.0 per s, about 90 s left"
         );
+    }
+
+    #[test]
+    fn draws_of_chains_are_pieces_of_the_t_step() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut state = State::new(start);
+        state.report("settings", 0, 1, start);
+        state.report("train", 0, 1, start);
+        state.report(T_DRAWS, 0, 8000, at(1));
+        state.report(T_DRAWS, 1600, 8000, at(5));
+        assert_eq!(
+            format!("{}: {}", state.head(), state.tail(at(5))),
+            "train, T-draws: 1600 of 8000, 5 s, 320 per s, about 20 s left"
+        );
+        assert_eq!(state.report("train", 1, 1, at(30)).unwrap(), "train: 1 of 1 done, 30.0 s");
     }
 
     #[test]
