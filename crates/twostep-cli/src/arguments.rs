@@ -1,7 +1,7 @@
 //! What may stand on the command line.
 
 use crate::commands::{
-    calibrate, check, design, enough, import, infer, methods, new, predict, run, runs, serve, simulate, status, train,
+    calibrate, check, design, enough, import, infer, methods, new, paper, predict, run, runs, serve, simulate, status, train,
     verify,
 };
 use clap::{Args, Parser, Subcommand};
@@ -85,6 +85,9 @@ pub(crate) enum Command {
     Status(status::Status),
     /// Write a starter study into the current folder
     New(new::New),
+    /// Make the figures and tables of the paper
+    #[command(after_long_help = paper::ABOUT)]
+    Paper(paper::Paper),
     /// Explain the four ways to carry the surrogate's uncertainty
     Methods,
 }
