@@ -158,7 +158,8 @@ impl Axis {
 }
 
 impl Figure {
-    /// Every mark, one value a row: panel, series, shape, x, y, and lower and upper ends where there are any.
+    /// Every mark, one value a row: panel, series, shape, x, y, and lower and upper ends where there are any; with seven digits,
+    /// which is more than can be seen.
     ///
     /// # Errors
     /// None that a figure of this program has.
@@ -209,7 +210,7 @@ impl Figure {
             Table::new().with_texts("panel", panels)?.with_texts("series", series)?.with_texts("mark", kinds)?;
         for (name, column) in NUMBERS.into_iter().zip(numbers) {
             if column.iter().any(|value| value.is_finite()) {
-                let text = |value: &f64| if value.is_finite() { format!("{value}") } else { String::new() };
+                let text = |value: &f64| if value.is_finite() { rounded(*value) } else { String::new() };
                 table = table.with_texts(name, column.iter().map(text).collect())?;
             }
         }
@@ -218,6 +219,11 @@ impl Figure {
         }
         Ok(table)
     }
+}
+
+fn rounded(value: f64) -> String {
+    let digits = format!("{value:.6e}");
+    digits.parse::<f64>().map_or(digits, |rounded| rounded.to_string())
 }
 
 fn plain([x, y]: [f64; 2]) -> [f64; 8] {

@@ -2,3 +2,14 @@
 
 pub mod calibration;
 pub mod figure;
+pub mod html;
+mod look;
+mod png;
+mod scale;
+mod svg;
+mod text;
+
+pub use look::Theme;
+pub use png::png;
+pub use svg::file as svg;
+pub use text::escaped;

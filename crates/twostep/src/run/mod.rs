@@ -259,6 +259,19 @@ impl Project {
         Ok(results)
     }
 
+    /// Writes files that show results, each list into its folder: see [`Folder::show`].
+    ///
+    /// # Errors
+    /// A folder that cannot be used.
+    pub fn show(&self, shown: &[(Folder, Vec<(String, Vec<u8>)>)], fingerprint: &str) -> Result<()> {
+        let mut workplace = None;
+        self.claim(&mut workplace)?;
+        shown.iter().try_for_each(|(folder, files)| {
+            folder.own()?;
+            folder.show(fingerprint, files)
+        })
+    }
+
     /// Takes the folder, if that was not done before.
     fn claim<'a>(&self, workplace: &'a mut Option<Workplace>) -> Result<&'a mut Workplace> {
         if workplace.is_none() {

@@ -39,6 +39,9 @@ const FITS: &str = "enough_fits.json";
 /// Names of the files that say whether the surrogate agrees with the simulator where the answer lies.
 const VERIFICATION: [&str; 2] = ["verify.json", "verify.csv"];
 
+/// Name of the folder of figures.
+pub const FIGURES: &str = "figures";
+
 /// What to do about a folder that cannot be used.
 const ELSEWHERE: &str = "choose a folder you may write to with --out";
 
@@ -70,6 +73,18 @@ struct Ledger {
     stages: BTreeMap<String, StageRecord>,
     /// Names of the folders of a sweep's settings.
     settings: Vec<String>,
+    /// What shows the results.
+    shown: Shown,
+}
+
+/// Files that show results: report, figures, files for other programs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Shown {
+    /// Hash of everything that they show.
+    pub fingerprint: String,
+    /// Their names within the folder, `/` between the parts.
+    pub files: Vec<String>,
 }
 
 /// The folder of one setting, or of all settings of a sweep.
@@ -325,7 +340,9 @@ impl Folder {
         }
         // What is derived from the stages goes with them.
         let derived = [ENOUGH, FITS, VERIFICATION[0], VERIFICATION[1]].map(str::to_owned);
-        self.remove_files(ledger.stages.values().flat_map(|record| &record.files).chain(&derived))?;
+        let shown = std::mem::take(&mut ledger.shown).files;
+        self.remove_files(ledger.stages.values().flat_map(|record| &record.files).chain(&derived).chain(&shown))?;
+        let _ = std::fs::remove_dir(self.file(FIGURES));
         ledger.stages.clear();
         self.write_json(LEDGER, &ledger)
     }
@@ -344,8 +361,11 @@ impl Folder {
 
     fn remove_files<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> Result<()> {
         // A ledger is a file that anyone can edit: names that lead out of the folder are not ours.
-        let own =
-            |name: &&String| matches!(Path::new(name).components().collect::<Vec<_>>()[..], [Component::Normal(_)]);
+        let own = |name: &&String| match Path::new(name).components().collect::<Vec<_>>()[..] {
+            [Component::Normal(_)] => true,
+            [Component::Normal(folder), Component::Normal(_)] => folder == FIGURES,
+            _ => false,
+        };
         for name in names.into_iter().filter(own) {
             match std::fs::remove_file(self.file(name)) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -357,12 +377,51 @@ impl Folder {
         Ok(())
     }
 
+    /// What shows the results that lie here.
+    ///
+    /// # Errors
+    /// A ledger that cannot be read.
+    pub fn shown(&self) -> Result<Shown> {
+        Ok(self.ledger()?.shown)
+    }
+
+    /// Writes the files that show results, those that differ from what is there, and removes earlier ones that are none of them.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn show(&self, fingerprint: &str, files: &[(String, Vec<u8>)]) -> Result<()> {
+        let mut ledger = self.ledger()?;
+        let names: Vec<String> = files.iter().map(|(name, _)| name.clone()).collect();
+        self.remove_files(ledger.shown.files.iter().filter(|name| !names.contains(name)))?;
+        for (name, content) in files {
+            let path = self.file(name);
+            if std::fs::read(&path).ok().as_ref() != Some(content) {
+                let parent = path.parent().unwrap_or(&self.path);
+                std::fs::create_dir_all(parent).map_err(|e| Error::file(parent, e, ELSEWHERE))?;
+                write_atomically(&path, content)?;
+            }
+        }
+        // Last: a folder whose files were not all written is not taken for one that shows its results.
+        ledger.shown = Shown { fingerprint: fingerprint.to_owned(), files: names };
+        self.write_json(LEDGER, &ledger)
+    }
+
+    /// Whether what shows the results is there and shows what has this hash.
+    ///
+    /// # Errors
+    /// A ledger that cannot be read.
+    pub fn is_shown(&self, fingerprint: &str) -> Result<bool> {
+        let shown = self.shown()?;
+        Ok(shown.fingerprint == fingerprint && shown.files.iter().all(|name| self.file(name).exists()))
+    }
+
     /// This folder and those inside it, to a depth of two: every place where results of a study may lie.
     pub fn within(&self) -> Vec<Self> {
         let inside = |folder: &Self| -> Vec<Self> {
             let entries = std::fs::read_dir(&folder.path).into_iter().flatten().flatten();
-            // Work folders of runs hold no results.
-            let is_result = |path: &PathBuf| path.is_dir() && path.file_name().is_none_or(|name| name != "runs");
+            // Work folders of runs and figures hold no results.
+            let is_result =
+                |path: &PathBuf| path.is_dir() && path.file_name().is_none_or(|name| name != "runs" && name != FIGURES);
             let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_result).collect();
             paths.sort();
             paths.into_iter().map(Self::new).collect()

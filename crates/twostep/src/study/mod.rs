@@ -240,6 +240,11 @@ impl Study {
         Path::new(&self.file).file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
+    /// The text of the file, or of what it was parsed from.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
     /// Derived quantities as formulas of the unknowns, then of the unknown sds.
     ///
     /// # Errors
