@@ -1,8 +1,8 @@
 //! What may stand on the command line.
 
 use crate::commands::{
-    calibrate, check, design, enough, figures, import, infer, methods, new, predict, report, run, runs, serve, simulate,
-    status, train, verify,
+    calibrate, check, design, enough, figures, import, infer, methods, new, paper, predict, report, run, runs, serve,
+    simulate, status, train, verify,
 };
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -90,6 +90,9 @@ pub(crate) enum Command {
     Status(status::Status),
     /// Write a starter study into the current folder
     New(new::New),
+    /// Make the figures and tables of the paper
+    #[command(after_long_help = paper::ABOUT)]
+    Paper(paper::Paper),
     /// Explain the four ways to carry the surrogate's uncertainty
     Methods,
 }

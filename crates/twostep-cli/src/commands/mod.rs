@@ -9,6 +9,7 @@ pub(crate) mod import;
 pub(crate) mod infer;
 pub(crate) mod methods;
 pub(crate) mod new;
+pub(crate) mod paper;
 pub(crate) mod predict;
 pub(crate) mod report;
 pub(crate) mod run;
@@ -62,6 +63,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Command::Check(command) => command.execute(global),
         Command::Status(command) => command.execute(global),
         Command::New(command) => command.execute(global),
+        Command::Paper(command) => command.execute(global),
         Command::Methods => methods::execute(global),
     }
 }
