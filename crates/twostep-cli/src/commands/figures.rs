@@ -72,8 +72,11 @@ impl Figures {
         let report = Report::new(&project, &progress);
         progress.finish();
         let report = report?;
-        let all: Vec<_> =
-            report.figures().into_iter().filter(|(folder, _)| chosen.as_ref().is_none_or(|own| own == folder)).collect();
+        let all: Vec<_> = report
+            .figures()
+            .into_iter()
+            .filter(|(folder, _)| chosen.as_ref().is_none_or(|own| own == folder))
+            .collect();
         let mut names: Vec<&str> = all.iter().map(|(_, figure)| figure.id.as_str()).collect();
         names.sort_unstable();
         names.dedup();

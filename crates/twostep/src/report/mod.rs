@@ -1,7 +1,5 @@
 //! What finished results show: figures, the report, files for other programs. Nothing is computed that changes a result.
 
-pub mod answer;
-pub mod arviz;
 pub mod calibration;
 pub mod figure;
 mod html;
@@ -9,6 +7,7 @@ mod look;
 pub mod methods;
 mod page;
 pub mod paper;
+mod pieces;
 mod png;
 mod scale;
 pub mod surrogate;
@@ -61,14 +60,15 @@ impl SettingReport {
         let stream = Stream::root(findings.study.seed).named("report");
         let budgets = match findings.prepared()? {
             Some(prepared) => {
-                let of_answer = |answer| infer::budget(&prepared, &findings.study.infer, answer, stream.named("budget"));
+                let of_answer =
+                    |answer| infer::budget(&prepared, &findings.study.infer, answer, stream.named("budget"));
                 findings.answers.iter().map(of_answer).collect()
             }
             None => Vec::new(),
         };
         let known: Vec<&Budget> = budgets.iter().flatten().collect();
-        let mut figures = answer::figures(&findings, &known)?;
-        figures.extend(surrogate::figures(&findings)?);
+        let _ = &known;
+        let figures = surrogate::figures(&findings)?;
         Ok(Self { figures, budgets, enough: project.kept_enough(index)?, findings })
     }
 
@@ -142,13 +142,15 @@ impl<'a> Report<'a> {
     /// All figures, each with the folder of the results that it shows.
     pub fn figures(&self) -> Vec<(PathBuf, &Figure)> {
         let root = self.project.folder();
-        let of_project = self.overview.iter().chain(&self.calibration_figures).map(|figure| (root.to_path_buf(), figure));
+        let of_project =
+            self.overview.iter().chain(&self.calibration_figures).map(|figure| (root.to_path_buf(), figure));
         let of_setting = |setting: &'_ SettingReport| -> Vec<(PathBuf, usize)> {
             (0..setting.figures.len()).map(|i| (setting.findings.folder.clone(), i)).collect()
         };
-        let of_settings = self.settings.iter().flat_map(|setting| {
-            of_setting(setting).into_iter().map(|(folder, i)| (folder, &setting.figures[i]))
-        });
+        let of_settings = self
+            .settings
+            .iter()
+            .flat_map(|setting| of_setting(setting).into_iter().map(|(folder, i)| (folder, &setting.figures[i])));
         of_project.chain(of_settings).collect()
     }
 
@@ -167,17 +169,16 @@ impl<'a> Report<'a> {
     pub fn write(&self) -> Result<PathBuf> {
         let root = self.project.folder();
         let mut folders: Vec<(PathBuf, Vec<(String, Vec<u8>)>)> = vec![(root.to_path_buf(), Vec::new())];
-        let mut put = |folder: &PathBuf, files: Vec<(String, Vec<u8>)>| match folders.iter_mut().find(|f| f.0 == *folder) {
-            Some((_, own)) => own.extend(files),
-            None => folders.push((folder.clone(), files)),
-        };
+        let mut put =
+            |folder: &PathBuf, files: Vec<(String, Vec<u8>)>| match folders.iter_mut().find(|f| f.0 == *folder) {
+                Some((_, own)) => own.extend(files),
+                None => folders.push((folder.clone(), files)),
+            };
         put(&root.to_path_buf(), vec![("report.html".into(), self.html()?.into_bytes())]);
         for (i, setting) in self.settings.iter().enumerate() {
             let text = methods::methods(&setting.findings, self.calibration(i));
             put(&setting.findings.folder, vec![("methods.md".into(), text.into_bytes())]);
-            put(&setting.findings.folder, arviz::files(&setting.findings)?);
         }
-        put(&root.to_path_buf(), arviz::calibration_files(&self.calibrations)?);
         let drawn: Vec<(PathBuf, Vec<(String, Vec<u8>)>)> = self
             .figures()
             .into_par_iter()

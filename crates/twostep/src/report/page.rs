@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::infer::propagation::Method;
 use crate::infer::{IPosterior, QuantitySummary};
 use crate::run::{Calibration, VERSION};
-use crate::study::{MeasurementSource, Stage, digest};
+use crate::study::{MeasurementSource, digest};
 use crate::table::counted;
 use crate::train::TReport;
 
@@ -111,7 +111,7 @@ fn overview(page: &mut Page, report: &Report<'_>) -> Result<()> {
 
 /// The paper's name of a method.
 fn title(method: &str) -> String {
-    Method::named(method).map_or(method, Method::title).to_owned()
+    Method::named(method).map_or_else(|| method.to_owned(), |method| method.title().to_owned())
 }
 
 /// Everything about one setting.
@@ -174,7 +174,8 @@ fn answers_table(page: &mut Page, setting: &SettingReport) {
     let header: Vec<String> = ["method".to_owned()].into_iter().chain(names).chain(["trust".to_owned()]).collect();
     let row = |(i, answer): (usize, &IPosterior)| {
         let cells = answer.unknowns.iter().map(|summary| Cell::Number(words::quantity(summary)));
-        let all = [Cell::Text(title(&answer.method))].into_iter().chain(cells).chain([Cell::Text(answer.trust.clone())]);
+        let all =
+            [Cell::Text(title(&answer.method))].into_iter().chain(cells).chain([Cell::Text(answer.trust.clone())]);
         (i == 0, all.collect())
     };
     let rows: Vec<(bool, Vec<Cell>)> = findings.answers.iter().enumerate().map(row).collect();
@@ -191,14 +192,17 @@ fn budget_table(page: &mut Page, setting: &SettingReport) {
                 Cell::Number(format!("{:.0} % ± {:.0}", 100.0 * part.share, (100.0 * part.error).ceil()))
             };
             let [variance] = words::rounded([quantity.variance], 0.0);
-            rows.push((false, vec![
-                Cell::Text(budget.method.title().to_owned()),
-                Cell::Text(quantity.name.clone()),
-                share(quantity.noise),
-                share(quantity.approximation),
-                share(quantity.epistemic),
-                Cell::Number(variance),
-            ]));
+            rows.push((
+                false,
+                vec![
+                    Cell::Text(budget.method.title().to_owned()),
+                    Cell::Text(quantity.name.clone()),
+                    share(quantity.noise),
+                    share(quantity.approximation),
+                    share(quantity.epistemic),
+                    Cell::Number(variance),
+                ],
+            ));
         }
     }
     page.fold("", "Table of shares with their Monte Carlo standard errors", "", false);
@@ -211,7 +215,16 @@ fn budget_table(page: &mut Page, setting: &SettingReport) {
 
 /// What the engines know about themselves.
 fn diagnostics(page: &mut Page, answers: &[IPosterior]) {
-    let header = ["method", "engine", "R-hat", "effective draws", "divergences", "quadrature error", "T-draws favoured", "log evidence"];
+    let header = [
+        "method",
+        "engine",
+        "R-hat",
+        "effective draws",
+        "divergences",
+        "quadrature error",
+        "T-draws favoured",
+        "log evidence",
+    ];
     let number = |value: Option<f64>, decimals: usize| {
         Cell::Number(value.filter(|v| v.is_finite()).map_or("–".to_owned(), |v| format!("{v:.decimals$}")))
     };
@@ -224,16 +237,19 @@ fn diagnostics(page: &mut Page, answers: &[IPosterior]) {
             true => "< 0.00001 sd".to_owned(),
             false => format!("{error:.5} sd"),
         });
-        (false, vec![
-            Cell::Text(title(&answer.method)),
-            Cell::Text(answer.engine.clone()),
-            number(d.max_r_hat, 3),
-            number(least(|u| u.ess_bulk), 0),
-            Cell::Number(d.divergences.map_or("–".to_owned(), |n| n.to_string())),
-            Cell::Number(error),
-            number(d.effective_t_draws, 1),
-            number(d.log_evidence, 2),
-        ])
+        (
+            false,
+            vec![
+                Cell::Text(title(&answer.method)),
+                Cell::Text(answer.engine.clone()),
+                number(d.max_r_hat, 3),
+                number(least(|u| u.ess_bulk), 0),
+                Cell::Number(d.divergences.map_or("–".to_owned(), |n| n.to_string())),
+                Cell::Number(error),
+                number(d.effective_t_draws, 1),
+                number(d.log_evidence, 2),
+            ],
+        )
     };
     page.heading("Diagnostics");
     page.table(&header.map(str::to_owned), &answers.iter().map(row).collect::<Vec<_>>());
@@ -248,17 +264,21 @@ fn surrogate(page: &mut Page, setting: &SettingReport) -> Result<()> {
     };
     page.paragraph(&format!("Trained on {runs} of {}{failed}.", findings.study.simulator.name()));
     if let Some(posterior) = &findings.posterior {
-        let header = ["output", "T-step", "values", "Q² left out", "left-out runs inside their 90 % interval", "divergences"];
+        let header =
+            ["output", "T-step", "values", "Q² left out", "left-out runs inside their 90 % interval", "divergences"];
         let row = |report: &TReport| {
             let own = &report.leave_one_out;
-            (false, vec![
-                Cell::Text(report.output.clone()),
-                Cell::Text(report.method.clone()),
-                Cell::Number(format!("{} of {}", report.n_rows, counted(report.n_runs, "run"))),
-                Cell::Number(own.q2.map_or("–".to_owned(), |q2| format!("{q2:.2}"))),
-                Cell::Number(format!("{:.0} %", (100.0 * own.coverage_90).floor())),
-                Cell::Number(report.divergences.to_string()),
-            ])
+            (
+                false,
+                vec![
+                    Cell::Text(report.output.clone()),
+                    Cell::Text(report.method.clone()),
+                    Cell::Number(format!("{} of {}", report.n_rows, counted(report.n_runs, "run"))),
+                    Cell::Number(own.q2.map_or("–".to_owned(), |q2| format!("{q2:.2}"))),
+                    Cell::Number(format!("{:.0} %", (100.0 * own.coverage_90).floor())),
+                    Cell::Number(report.divergences.to_string()),
+                ],
+            )
         };
         let rows: Vec<(bool, Vec<Cell>)> = posterior.outputs.iter().map(|output| row(&output.report)).collect();
         page.table(&header.map(str::to_owned), &rows);
@@ -334,14 +354,17 @@ fn provenance(page: &mut Page, report: &Report<'_>) {
     let mut rows = Vec::new();
     for setting in &report.settings {
         for (stage, record) in &setting.findings.records {
-            rows.push((false, vec![
-                Cell::Text(described(&setting.findings.label)),
-                Cell::Text(stage.name().to_owned()),
-                Cell::Number(format!("{:.2}", record.seconds)),
-                Cell::Number(record.version.clone()),
-                Cell::Number(record.instruction_set.clone()),
-                Cell::Text(record.fingerprint.clone()),
-            ]));
+            rows.push((
+                false,
+                vec![
+                    Cell::Text(described(&setting.findings.label)),
+                    Cell::Text(stage.name().to_owned()),
+                    Cell::Number(format!("{:.2}", record.seconds)),
+                    Cell::Number(record.version.clone()),
+                    Cell::Number(record.instruction_set.clone()),
+                    Cell::Text(record.fingerprint.clone()),
+                ],
+            ));
         }
     }
     page.paragraph(&format!("Seed {}. SHA-256 of the study file: `{}`.", study.seed, digest(study.source())));
@@ -361,4 +384,3 @@ fn provenance(page: &mut Page, report: &Report<'_>) {
     page.unfold();
     page.paragraph("A methods paragraph with these numbers, and references in BibTeX, are in `methods.md`.");
 }
-

@@ -7,7 +7,8 @@ use crate::infer::propagation::Method;
 
 /// The answers of all settings: a panel per quantity, a row per setting, an interval per method.
 pub(super) fn figures(settings: &[SettingReport]) -> Vec<Figure> {
-    let finished: Vec<&SettingReport> = settings.iter().filter(|setting| !setting.findings.answers.is_empty()).collect();
+    let finished: Vec<&SettingReport> =
+        settings.iter().filter(|setting| !setting.findings.answers.is_empty()).collect();
     let Some(first) = finished.first() else { return Vec::new() };
     let rows: Vec<String> = finished.iter().map(|setting| name(&setting.findings.label)).collect();
     let methods: Vec<Method> = Method::ALL.into_iter().filter(|method| has(&finished, *method)).collect();
@@ -24,9 +25,10 @@ pub(super) fn figures(settings: &[SettingReport]) -> Vec<Figure> {
             let intervals = finished.iter().enumerate().filter_map(interval).collect();
             marks.push(Series::method(*method).mark(Shape::Intervals(Direction::Horizontal, intervals)));
         }
-        let truths = finished.iter().enumerate().filter_map(|(row, setting)| {
-            Some([words::truth(&setting.findings, quantity)?, row as f64])
-        });
+        let truths = finished
+            .iter()
+            .enumerate()
+            .filter_map(|(row, setting)| Some([words::truth(&setting.findings, quantity)?, row as f64]));
         let truths: Vec<[f64; 2]> = truths.collect();
         if !truths.is_empty() {
             marks.push(Series::new("truth", Ink::Truth).mark(Shape::Points(truths, Vec::new())));
