@@ -108,7 +108,7 @@ pub fn figure(number: usize, folder: &Path, monitor: &dyn Monitor) -> Result<Mad
         10 => by_sigma_a(&run(study, folder, monitor)?, [-3.0, 3.0]),
         11 => t_posterior(&run(study, folder, monitor)?)?,
         12 | 13 => {
-            let carried = if number == 12 { "coefficients" } else { "coefficients, sigma-a" };
+            let carried = if number == 12 { "coefficients" } else { "coefficients + sigma-a" };
             let found = run(study, folder, monitor)?;
             posteriors(&found, &["10", "30", "50"], &["-0.05", "0.1", "0.4"], Some(carried), true)?
         }
@@ -327,7 +327,7 @@ fn selected_pce(all: &[Findings]) -> Result<Figure> {
 }
 
 /// What is carried into the I-step, as the sweep writes it, and the paper's name of it.
-const THETAS: [(&str, &str); 2] = [("coefficients", "c"), ("coefficients, sigma-a", "(c, sigma_A)")];
+const THETAS: [(&str, &str); 2] = [("coefficients", "c"), ("coefficients + sigma-a", "(c, sigma_A)")];
 
 /// ECDF differences at the ends of the sweep, then log-gamma, sharpness and coverage against N_T.
 fn logistic_calibration(name: &str, folder: &Path, monitor: &dyn Monitor) -> Result<Figure> {
