@@ -79,20 +79,6 @@ impl SettingReport {
         budget.quantities.iter().map(share).collect()
     }
 
-    /// Warnings of the study and of all stages, each once.
-    fn warnings(&self) -> Vec<String> {
-        let notes = self.findings.study.notes.iter().map(|note| note.message.clone());
-        let trained = self.findings.posterior.iter().flat_map(|posterior| &posterior.outputs);
-        let trained = trained.flat_map(|output| output.report.warnings.clone());
-        let inferred = self.findings.answers.iter().flat_map(|answer| answer.warnings.clone());
-        let mut all: Vec<String> = Vec::new();
-        for warning in notes.chain(trained).chain(inferred) {
-            if !all.contains(&warning) {
-                all.push(warning);
-            }
-        }
-        all
-    }
 }
 
 /// Everything that a project's results show.

@@ -6,7 +6,6 @@ use super::words::{self, Evidence, Sentence, Tone};
 use super::{Report, SettingReport};
 use crate::calibrate::MethodSummary;
 use crate::error::Result;
-use crate::infer::propagation::Method;
 use crate::infer::{IPosterior, QuantitySummary};
 use crate::run::{Calibration, VERSION};
 use crate::study::{MeasurementSource, digest};
@@ -98,7 +97,7 @@ fn overview(page: &mut Page, report: &Report<'_>) -> Result<()> {
             let label = setting.findings.label.iter().map(|(_, value)| Cell::Text(value.clone()));
             let find = |name: &&str| answer.unknowns.iter().find(|summary| summary.name == **name);
             let cells = quantities.iter().map(|name| Cell::Number(find(name).map_or(String::new(), words::quantity)));
-            rows.push((leads, label.chain([Cell::Text(title(&answer.method))]).chain(cells).collect()));
+            rows.push((leads, label.chain([Cell::Text(words::title(&answer.method).to_owned())]).chain(cells).collect()));
         }
     }
     if !rows.is_empty() {
@@ -107,11 +106,6 @@ fn overview(page: &mut Page, report: &Report<'_>) -> Result<()> {
         page.unfold();
     }
     Ok(())
-}
-
-/// The paper's name of a method.
-fn title(method: &str) -> String {
-    Method::named(method).map_or_else(|| method.to_owned(), |method| method.title().to_owned())
 }
 
 /// Everything about one setting.
@@ -139,8 +133,8 @@ fn sections(page: &mut Page, setting: &SettingReport, calibration: Option<&Calib
         calibration: calibration.map_or(&[], |calibration| &calibration.methods),
     };
     say(page, &words::trust(findings, evidence));
-    for warning in setting.warnings() {
-        page.said(Tone::Caution, &warning);
+    for note in &findings.study.notes {
+        page.said(Tone::Caution, &note.message);
     }
     if setting.figures.iter().any(|figure| figure.id == "budget") {
         section(page, "budget-section", "Where the uncertainty comes from");
@@ -175,7 +169,7 @@ fn answers_table(page: &mut Page, setting: &SettingReport) {
     let row = |(i, answer): (usize, &IPosterior)| {
         let cells = answer.unknowns.iter().map(|summary| Cell::Number(words::quantity(summary)));
         let all =
-            [Cell::Text(title(&answer.method))].into_iter().chain(cells).chain([Cell::Text(answer.trust.clone())]);
+            [Cell::Text(words::title(&answer.method).to_owned())].into_iter().chain(cells).chain([Cell::Text(answer.trust.clone())]);
         (i == 0, all.collect())
     };
     let rows: Vec<(bool, Vec<Cell>)> = findings.answers.iter().enumerate().map(row).collect();
@@ -240,7 +234,7 @@ fn diagnostics(page: &mut Page, answers: &[IPosterior]) {
         (
             false,
             vec![
-                Cell::Text(title(&answer.method)),
+                Cell::Text(words::title(&answer.method).to_owned()),
                 Cell::Text(answer.engine.clone()),
                 number(d.max_r_hat, 3),
                 number(least(|u| u.ess_bulk), 0),
@@ -253,6 +247,10 @@ fn diagnostics(page: &mut Page, answers: &[IPosterior]) {
     };
     page.heading("Diagnostics");
     page.table(&header.map(str::to_owned), &answers.iter().map(row).collect::<Vec<_>>());
+    // Those of the answer stand above, where trust is spoken of.
+    for warning in answers.iter().skip(1).flat_map(|answer| &answer.warnings) {
+        page.said(Tone::Caution, warning);
+    }
 }
 
 fn surrogate(page: &mut Page, setting: &SettingReport) -> Result<()> {
@@ -344,7 +342,7 @@ fn verdict(page: &mut Page, method: &MethodSummary) {
         crate::calibrate::Kind::Undecided => Tone::Plain,
         _ => Tone::Caution,
     };
-    page.said(tone, &format!("{}: {}", title(&method.method), method.verdict));
+    page.said(tone, &format!("{}: {}", words::title(&method.method), method.verdict));
 }
 
 fn provenance(page: &mut Page, report: &Report<'_>) {
