@@ -71,7 +71,7 @@ fn a_new_study_is_written_once_under_its_name() {
     place.run(&["new", "no/such/folder"]).ends(2);
     holds(&place.run(&["new", "--from", "paper/pec"]).ends(2).err, "paper/pce");
     let list = place.run(&["new", "--list"]).ends(0).out;
-    assert_eq!(list.lines().filter(|line| line.starts_with("paper/")).count(), 7, "{list}");
+    assert_eq!(list.lines().filter(|line| line.starts_with("paper/")).count(), 9, "{list}");
 }
 
 #[test]

@@ -79,11 +79,12 @@ impl Calibrate {
         progress.finish();
         let calibrations = outcome?;
         if global.json {
-            return super::print_json(&calibration_json(&project, &calibrations));
+            super::print_json(&calibration_json(&project, &calibrations))?;
+        } else {
+            output::print(&render(&project, &calibrations))?;
+            output::print(&format!("results in {}\n", project.folder().display()))?;
         }
-        output::print(&render(&project, &calibrations))?;
-        output::print(&format!("results in {}\n", project.folder().display()))?;
-        Ok(())
+        super::make_report(&project, &progress, global)
     }
 }
 

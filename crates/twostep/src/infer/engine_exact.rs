@@ -375,6 +375,8 @@ pub(super) fn infer(
             warnings: Vec::new(),
             draws,
             t_draws: method.is_mixture().then_some(t_draws),
+            chains: 1,
+            transitions: None,
         }
     })
 }

@@ -274,5 +274,7 @@ fn posterior(
         warnings,
         draws,
         t_draws,
+        chains: 1,
+        transitions: None,
     }
 }

@@ -77,8 +77,8 @@ fn pooled(
     let worst = unknowns.iter().filter_map(|u| u.r_hat).fold(1.0, f64::max);
     let effective = unknowns.iter().filter_map(|u| u.ess_bulk).fold(f64::INFINITY, f64::min);
     let mut info = Diagnostics {
-        divergences: Some(chains.iter().map(|c| c.diverging).sum()),
-        e_bfmi: Some(chains.iter().map(|c| diagnostics::e_bfmi(&c.energy)).fold(f64::INFINITY, f64::min)),
+        divergences: Some(chains.iter().map(Chain::divergences).sum()),
+        e_bfmi: Some(chains.iter().map(|c| diagnostics::e_bfmi(&c.energy())).fold(f64::INFINITY, f64::min)),
         max_r_hat: Some(worst),
         evaluations: chains.iter().map(|c| c.gradients as usize).sum(),
         ..Diagnostics::default()
@@ -110,7 +110,9 @@ fn pooled(
             method.name()
         ));
     }
-    let (draws, _) = replicated.thin(spec.draws, stream.named("thin"));
+    let kept = kept(&chains, spec.draws);
+    let draws: Vec<Vec<f64>> = kept.iter().map(|&(chain, i)| prepared.natural(&chain.draws[i])).collect();
+    let transitions = kept.iter().map(|&(chain, i)| chain.transitions[i]).collect();
     let mut t_draws = None;
     let mut trust = format!("nuts, {} chains, R-hat {worst:.2}; {effective:.0} effective draws", chains.len());
     if method == Method::ELik && log_alpha.len() > 1 {
@@ -132,7 +134,16 @@ fn pooled(
         warnings,
         draws,
         t_draws,
+        chains: chains.len(),
+        transitions: Some(transitions),
     })
+}
+
+/// At most `n` draws, but one of each chain at least: chain after chain, as many of each, evenly spaced.
+fn kept(chains: &[Chain], n: usize) -> Vec<(&Chain, usize)> {
+    let of_each = |length: usize| (n / chains.len()).clamp(1, length);
+    let places = |length: usize| (0..of_each(length)).map(move |k| k * length / of_each(length));
+    chains.iter().flat_map(|chain| places(chain.draws.len()).map(move |i| (chain, i))).collect()
 }
 
 fn natural_draws(prepared: &Prepared, chain: &Chain) -> Vec<Vec<f64>> {
@@ -226,8 +237,8 @@ fn fits(
     let chains = || all.iter().flatten();
     let worst = worst_of_fit.iter().fold(1.0, |m: f64, r| m.max(*r));
     let info = Diagnostics {
-        divergences: Some(chains().map(|c| c.diverging).sum()),
-        e_bfmi: Some(chains().map(|c| diagnostics::e_bfmi(&c.energy)).fold(f64::INFINITY, f64::min)),
+        divergences: Some(chains().map(Chain::divergences).sum()),
+        e_bfmi: Some(chains().map(|c| diagnostics::e_bfmi(&c.energy())).fold(f64::INFINITY, f64::min)),
         max_r_hat: Some(worst),
         bad_fits: Some([bad, all.len()]),
         evaluations: chains().map(|c| c.gradients as usize).sum(),
@@ -250,5 +261,33 @@ fn fits(
         warnings,
         draws,
         t_draws,
+        chains: 1,
+        transitions: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(length: usize) -> Chain {
+        Chain {
+            draws: (0..length).map(|i| vec![i as f64]).collect(),
+            transitions: Vec::new(),
+            max_depth_hits: 0,
+            gradients: 0,
+            step_size: 1.0,
+            scale: Metric::identity(1),
+        }
+    }
+
+    #[test]
+    fn draws_are_kept_chain_after_chain() {
+        let chains = [chain(5), chain(5)];
+        let places = |n: usize| kept(&chains, n).into_iter().map(|(_, i)| i).collect::<Vec<_>>();
+        assert_eq!(places(100), [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
+        assert_eq!(places(5), [0, 2, 0, 2]);
+        assert_eq!(places(1), [0, 0]);
+        assert!(std::ptr::eq(kept(&chains, 2)[1].0, &raw const chains[1]));
+    }
 }

@@ -158,6 +158,8 @@ pub(super) fn infer(
         warnings,
         draws,
         t_draws,
+        chains: 1,
+        transitions: None,
     })
 }
 

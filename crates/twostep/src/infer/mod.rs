@@ -1,6 +1,7 @@
 //! The I-step: T-posterior and measurements to I-posteriors, by each propagation method and on an engine that looks
 //! everywhere.
 
+mod budget;
 mod conditioned;
 mod density;
 mod engine_exact;
@@ -15,6 +16,7 @@ mod spec;
 mod summary;
 mod target;
 
+pub use budget::{Budget, VarianceShare, VarianceShares, budget};
 pub use density::Density;
 pub use engine_exact::linear_gaussian;
 pub use likelihoods::{Likelihoods, Link, OutputTerm, Workspace};
@@ -28,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::expression::Expression;
 use crate::likelihood::{NoiseSpec, Reduced, Sd};
 use crate::matrix::Matrix;
+use crate::mcmc::nuts::Transition;
 use crate::mcmc::quadrature::MAX_AXES;
 use crate::monitor::Monitor;
 use crate::prior::{Marginal, Prior};
@@ -93,12 +96,24 @@ pub struct IPosterior {
     pub diagnostics: Diagnostics,
     /// Sentences of advice.
     pub warnings: Vec<String>,
-    /// Equally weighted draws of the unknowns and sds (rows), kept in a file of their own.
+    /// Equally weighted draws of the unknowns and sds (rows), kept in a file of their own: independent ones from the exact engine
+    /// and the grid, a stratified selection of particles from SMC and of the fits of E-Post by NUTS, and whole or evenly thinned
+    /// chains of other methods by NUTS.
     #[serde(skip)]
     pub draws: Vec<Vec<f64>>,
     /// The T-draw that belongs to each I-draw, where the method has one.
     #[serde(skip)]
     pub t_draws: Option<Vec<usize>>,
+    /// Number of chains of equal length that the draws consist of, one after the other.
+    #[serde(default = "one")]
+    pub chains: usize,
+    /// How each draw was made, where it is one of a chain; its log density is that on the real line.
+    #[serde(skip)]
+    pub transitions: Option<Vec<Transition>>,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// What an engine knows about its own result.

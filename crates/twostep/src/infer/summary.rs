@@ -336,28 +336,28 @@ impl Replicated {
         self.units[unit].replicates.iter().map(|(_, draws)| draws.iter().map(|x| f(x)).collect()).collect()
     }
 
-    /// `n` equally weighted draws by systematic selection, with the unit of each.
+    /// `n` equally weighted draws by stratified resampling, with the unit of each: one from each of `n` parts of equal weight,
+    /// in the order of units, replicates and draws.
     pub(super) fn thin(&self, n: usize, stream: Stream) -> (Vec<Vec<f64>>, Vec<usize>) {
         let mut rng = stream.rng();
-        let parts: Vec<(f64, usize, &Vec<Vec<f64>>)> = self
-            .units
-            .iter()
-            .enumerate()
-            .flat_map(|(u, unit)| unit.replicates.iter().map(move |(share, draws)| (unit.weight * share, u, draws)))
-            .collect();
-        let total: f64 = parts.iter().map(|p| p.0).sum();
-        let offset = rng.random::<f64>();
-        let (mut sum, mut at) = (parts[0].0, 0);
+        let mut parts =
+            self.units.iter().enumerate().flat_map(|(u, unit)| {
+                unit.replicates.iter().map(move |(share, draws)| (unit.weight * share, u, draws))
+            });
+        let total: f64 = parts.clone().map(|part| part.0).sum();
+        let (mut weight, mut unit, mut draws) = parts.next().expect("a density has draws");
+        let mut before = 0.0;
         let mut out = (Vec::with_capacity(n), Vec::with_capacity(n));
         for k in 0..n {
-            let target = total * (k as f64 + offset) / n as f64;
-            while sum < target && at + 1 < parts.len() {
-                at += 1;
-                sum += parts[at].0;
+            let target = total * (k as f64 + rng.random::<f64>()) / n as f64;
+            while before + weight < target
+                && let Some(next) = parts.next()
+            {
+                before += weight;
+                (weight, unit, draws) = next;
             }
-            let (_, unit, draws) = parts[at];
-            let pick = (rng.random::<f64>() * draws.len() as f64) as usize;
-            out.0.push(draws[pick.min(draws.len() - 1)].clone());
+            let place = (target - before) / weight * draws.len() as f64;
+            out.0.push(draws[(place as usize).min(draws.len() - 1)].clone());
             out.1.push(unit);
         }
         out
@@ -397,5 +397,27 @@ mod tests {
         let held = 0.75 * share(first, -1.0, 0.1) + 0.25 * share(second, 3.0, 0.4);
         // One cell of the curve more or less: 2000 of them over 5.4, at a density of at most 3.
         assert!((held - 0.9).abs() < 2.0 * 3.0 * 5.4 / CURVE as f64, "{held}");
+    }
+
+    #[test]
+    fn equal_weights_are_had_by_stratified_resampling() {
+        // Draws are numbered; two units of weights 3 and 1, the first with replicates of unequal share and length.
+        let numbered = |range: std::ops::Range<usize>| range.map(|i| vec![i as f64]).collect::<Vec<_>>();
+        let units = vec![
+            Unit { weight: 3.0, replicates: vec![(1.0 / 3.0, numbered(0..10)), (2.0 / 3.0, numbered(10..50))] },
+            Unit { weight: 1.0, replicates: vec![(1.0, numbered(50..60))] },
+        ];
+        let replicated = Replicated { units };
+        let n = 1000;
+        let (draws, of_unit) = replicated.thin(n, Stream::root(1));
+        assert!(draws.is_sorted_by_key(|x| x[0] as usize));
+        for (i, expected) in
+            (0..60).map(|i| (i, [0.25 / 10.0, 0.5 / 40.0, 0.25 / 10.0][usize::from(i >= 10) + usize::from(i >= 50)]))
+        {
+            let count = draws.iter().filter(|x| x[0] == f64::from(i)).count() as f64;
+            // A draw covers whole strata and parts of two more at most.
+            assert!((count - n as f64 * expected).abs() < 2.0, "{i}: {count}");
+        }
+        assert!(draws.iter().zip(of_unit).all(|(x, unit)| unit == usize::from(x[0] >= 50.0)));
     }
 }

@@ -40,16 +40,10 @@ impl Default for Settings {
 pub struct Chain {
     /// Positions: draws x dim.
     pub draws: Vec<Vec<f64>>,
-    /// Log density at each draw.
-    pub log_density: Vec<f64>,
-    /// Hamiltonian at each draw, for [`e_bfmi`](super::diagnostics::e_bfmi).
-    pub energy: Vec<f64>,
-    /// Number of draws whose trajectory left the support or the integrator's stability: regions that were not explored.
-    pub diverging: usize,
+    /// How each draw was made.
+    pub transitions: Vec<Transition>,
     /// Number of draws whose trajectory was cut at `max_depth`: slow, not wrong.
     pub max_depth_hits: usize,
-    /// Mean acceptance over the draws.
-    pub accept: f64,
     /// Density evaluations of the sampler, warm-up included.
     pub gradients: u64,
     /// Adapted step size, before the 10 % jitter that each draw adds.
@@ -58,7 +52,36 @@ pub struct Chain {
     pub scale: Metric,
 }
 
+/// How one draw was made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Transition {
+    /// Log density at the draw.
+    pub log_density: f64,
+    /// Hamiltonian at the draw.
+    pub energy: f64,
+    /// Whether the trajectory left the support or the integrator's stability: a region that was not explored.
+    pub diverging: bool,
+    /// Doublings of the trajectory.
+    pub tree_depth: u64,
+    /// Steps of the trajectory.
+    pub n_steps: u64,
+    /// Mean acceptance over the trajectory.
+    pub acceptance: f64,
+    /// Step size that the draw was made with.
+    pub step_size: f64,
+}
+
 impl Chain {
+    /// Hamiltonian at each draw, for [`e_bfmi`](super::diagnostics::e_bfmi).
+    pub fn energy(&self) -> Vec<f64> {
+        self.transitions.iter().map(|t| t.energy).collect()
+    }
+
+    /// Number of divergent draws.
+    pub fn divergences(&self) -> usize {
+        self.transitions.iter().filter(|t| t.diverging).count()
+    }
+
     /// The draws of one coordinate, as the diagnostics take them. Panics if `index` is not below dim.
     pub fn coordinate(&self, index: usize) -> Vec<f64> {
         self.draws.iter().map(|z| z[index]).collect()
@@ -160,8 +183,9 @@ macro_rules! report {
         Report {
             log_density: $stats.point.logp,
             kinetic: $stats.point.kinetic_energy,
+            tree_depth: $stats.depth,
             max_depth_hit: $stats.maxdepth_reached,
-            accept: $stats.adapt.step_size.mean_tree_accept,
+            acceptance: $stats.adapt.step_size.mean_tree_accept,
             step_size: $stats.adapt.step_size.step_size_bar,
         }
     };
@@ -298,8 +322,9 @@ fn prepare(
 struct Report {
     log_density: f64,
     kinetic: f64,
+    tree_depth: u64,
     max_depth_hit: bool,
-    accept: f64,
+    acceptance: f64,
     step_size: f64,
 }
 
@@ -319,11 +344,8 @@ fn run<M: Math, C: nuts_rs::Chain<M>>(
     }
     let mut sampled = Chain {
         draws: Vec::with_capacity(settings.draws),
-        log_density: Vec::with_capacity(settings.draws),
-        energy: Vec::with_capacity(settings.draws),
-        diverging: 0,
+        transitions: Vec::with_capacity(settings.draws),
         max_depth_hits: 0,
-        accept: 0.0,
         gradients: 0,
         step_size: f64::NAN,
         scale: Metric::identity(0),
@@ -333,11 +355,16 @@ fn run<M: Math, C: nuts_rs::Chain<M>>(
         let (position, _, stats, progress) = chain.expanded_draw().map_err(broken)?;
         let report = read(stats);
         sampled.draws.push(position.into_vec());
-        sampled.log_density.push(report.log_density);
-        sampled.energy.push(report.kinetic - report.log_density);
-        sampled.diverging += usize::from(progress.diverging);
+        sampled.transitions.push(Transition {
+            log_density: report.log_density,
+            energy: report.kinetic - report.log_density,
+            diverging: progress.diverging,
+            tree_depth: report.tree_depth,
+            n_steps: progress.num_steps,
+            acceptance: report.acceptance,
+            step_size: progress.step_size,
+        });
         sampled.max_depth_hits += usize::from(report.max_depth_hit);
-        sampled.accept += report.accept / settings.draws as f64;
         sampled.step_size = report.step_size;
     }
     sampled.scale = Metric::from_draws(&sampled.draws);
@@ -576,7 +603,7 @@ mod tests {
     fn leaving_the_support_is_a_divergence() {
         let chains =
             four_chains(|s| sample(&mut density(1, half_normal), &[0.5], &Settings::default(), &mut s.rng(), &|| true));
-        assert!(chains.iter().all(|c| c.diverging > 0 && c.draws.iter().all(|z| z[0] >= 0.0)));
+        assert!(chains.iter().all(|c| c.divergences() > 0 && c.draws.iter().all(|z| z[0] >= 0.0)));
         assert_moments(&chains, &[(|z| z[0], FRAC_PI_2.sqrt().recip()), (|z| z[0] * z[0], 1.0)]);
     }
 
@@ -608,11 +635,13 @@ mod tests {
         let chain = sample(&mut target, &[0.0, 0.0], &settings, &mut Stream::root(9).rng(), &|| true).unwrap();
         // One evaluation checks the start.
         assert_eq!(chain.gradients + 1, target.calls);
-        assert_eq!((chain.draws.len(), chain.energy.len(), chain.coordinate(1).len()), (100, 100, 100));
-        assert!(chain.max_depth_hits > 50 && chain.accept > 0.0 && chain.accept <= 1.0 && chain.step_size > 0.0);
-        for ((z, log_density), energy) in chain.draws.iter().zip(&chain.log_density).zip(&chain.energy) {
-            assert_eq!(correlated(z, &mut [0.0; 2]), *log_density);
-            assert!(energy + log_density > 0.0, "kinetic energy is positive");
+        assert_eq!((chain.draws.len(), chain.transitions.len(), chain.coordinate(1).len()), (100, 100, 100));
+        assert!(chain.max_depth_hits > 50 && chain.step_size > 0.0);
+        for (z, t) in chain.draws.iter().zip(&chain.transitions) {
+            assert_eq!(correlated(z, &mut [0.0; 2]), t.log_density);
+            assert!(t.energy + t.log_density > 0.0, "kinetic energy is positive");
+            assert!(t.acceptance > 0.0 && t.acceptance <= 1.0 && t.step_size > 0.0, "{t:?}");
+            assert!(t.tree_depth <= 1 && t.n_steps <= 1, "{t:?}");
         }
     }
 

@@ -17,7 +17,7 @@ const REGULAR: &[u8] = include_bytes!("assets/inter-regular.woff2");
 const SEMIBOLD: &[u8] = include_bytes!("assets/inter-semibold.woff2");
 
 /// A cell of a table.
-pub enum Cell {
+pub(super) enum Cell {
     /// Words, which are wrapped.
     Text(String),
     /// A number, which is not.
@@ -25,7 +25,7 @@ pub enum Cell {
 }
 
 /// A page that is being written. All text given to it is escaped by it.
-pub struct Page {
+pub(super) struct Page {
     title: String,
     contents: Vec<(String, String)>,
     body: String,
@@ -35,34 +35,34 @@ pub struct Page {
 
 impl Page {
     /// A page without content.
-    pub fn new(title: &str) -> Self {
+    pub(super) fn new(title: &str) -> Self {
         Self { title: title.to_owned(), contents: Vec::new(), body: String::new(), prefix: String::new() }
     }
 
     /// Identifiers of what follows begin with this.
-    pub fn set_prefix(&mut self, prefix: &str) {
+    pub(super) fn set_prefix(&mut self, prefix: &str) {
         self.prefix = prefix.to_owned();
     }
 
     /// A section of the contents.
-    pub fn section(&mut self, id: &str, title: &str) {
+    pub(super) fn section(&mut self, id: &str, title: &str) {
         let id = format!("{}{id}", self.prefix);
         let _ = write!(self.body, "<h2 id=\"{}\">{}</h2>\n", escaped(&id), escaped(title));
         self.contents.push((id, title.to_owned()));
     }
 
     /// A heading that is not in the contents.
-    pub fn heading(&mut self, title: &str) {
+    pub(super) fn heading(&mut self, title: &str) {
         let _ = writeln!(self.body, "<h3>{}</h3>", escaped(title));
     }
 
     /// A paragraph; what stands between backticks is code.
-    pub fn paragraph(&mut self, text: &str) {
+    pub(super) fn paragraph(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p>{}</p>", with_code(text));
     }
 
     /// The sentences that matter most.
-    pub fn answers(&mut self, sentences: &[String]) {
+    pub(super) fn answers(&mut self, sentences: &[String]) {
         self.body.push_str("<ul class=\"plain answer\">");
         for sentence in sentences {
             let _ = write!(self.body, "<li>{}</li>", with_code(sentence));
@@ -71,7 +71,7 @@ impl Page {
     }
 
     /// A sentence with how it is meant.
-    pub fn said(&mut self, tone: Tone, text: &str) {
+    pub(super) fn said(&mut self, tone: Tone, text: &str) {
         let (class, word) = match tone {
             Tone::Plain => ("", ""),
             Tone::Good => (" good", "Good: "),
@@ -82,7 +82,7 @@ impl Page {
     }
 
     /// A table; rows that lead stand out.
-    pub fn table(&mut self, header: &[String], rows: &[(bool, Vec<Cell>)]) {
+    pub(super) fn table(&mut self, header: &[String], rows: &[(bool, Vec<Cell>)]) {
         self.body.push_str("<div class=\"scroll\"><table><thead><tr>");
         for name in header {
             let _ = write!(self.body, "<th>{}</th>", escaped(name));
@@ -105,7 +105,7 @@ impl Page {
     }
 
     /// A figure with its legend, caption and data.
-    pub fn figure(&mut self, figure: &Figure) -> Result<()> {
+    pub(super) fn figure(&mut self, figure: &Figure) -> Result<()> {
         let id = escaped(&format!("{}{}", self.prefix, figure.id));
         let panels = svg::page(figure);
         let class = match (panels.len(), figure.panels.len()) {
@@ -141,12 +141,12 @@ impl Page {
     }
 
     /// Text as it is, line by line.
-    pub fn verbatim(&mut self, text: &str) {
+    pub(super) fn verbatim(&mut self, text: &str) {
         let _ = writeln!(self.body, "<pre><code>{}</code></pre>", escaped(text));
     }
 
     /// Begins something that can be folded.
-    pub fn fold(&mut self, id: &str, title: &str, class: &str, open: bool) {
+    pub(super) fn fold(&mut self, id: &str, title: &str, class: &str, open: bool) {
         let id =
             if id.is_empty() { String::new() } else { format!(" id=\"{}{}\"", escaped(&self.prefix), escaped(id)) };
         let open = if open { " open" } else { "" };
@@ -154,17 +154,17 @@ impl Page {
     }
 
     /// Ends it.
-    pub fn unfold(&mut self) {
+    pub(super) fn unfold(&mut self) {
         self.body.push_str("</details>\n");
     }
 
     /// An entry of the contents for something that has this identifier.
-    pub fn list(&mut self, id: &str, title: &str) {
+    pub(super) fn list(&mut self, id: &str, title: &str) {
         self.contents.push((format!("{}{id}", self.prefix), title.to_owned()));
     }
 
     /// The whole document; `below` stands under the title.
-    pub fn finish(self, below: &str, footer: &str) -> String {
+    pub(super) fn finish(self, below: &str, footer: &str) -> String {
         let contents: String = self
             .contents
             .iter()

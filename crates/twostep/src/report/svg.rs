@@ -226,7 +226,7 @@ fn legend_rows(figure: &Figure, room: f64, theme: Theme) -> (String, f64) {
 
 fn plot_height(panel: &Panel, aspect: f64, width: f64) -> f64 {
     match panel.y.categories.len() {
-        0 => aspect * width,
+        0 => aspect * width.min(ALONE),
         n => CATEGORY * n as f64 + 8.0,
     }
 }

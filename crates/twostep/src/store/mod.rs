@@ -12,6 +12,7 @@ use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::infer::IPosterior;
 use crate::matrix::Matrix;
+use crate::mcmc::nuts::Transition;
 use crate::study::Stage;
 use crate::table::{Table, write_atomically};
 use crate::train::{TReport, TrainingSet};
@@ -552,7 +553,15 @@ impl Folder {
             table = table.with_numbers(name, finite(&format!("I-draws by {}", posterior.method), name, values)?)?;
         }
         if let Some(t_draws) = &posterior.t_draws {
-            table = table.with_numbers("t_draw", t_draws.iter().map(|&s| s as f64).collect())?;
+            table = table.with_numbers(own_column("t_draw", names), t_draws.iter().map(|&s| s as f64).collect())?;
+        }
+        if let Some(transitions) = &posterior.transitions {
+            for (k, name) in TRANSITION.into_iter().enumerate() {
+                // A trajectory that ends at once may have no acceptance.
+                let text = |value: f64| if value.is_finite() { format!("{value}") } else { String::new() };
+                let column = transitions.iter().map(|transition| text(transition_values(transition)[k])).collect();
+                table = table.with_texts(own_column(name, names), column)?;
+            }
         }
         table.write(&self.file(&i_draws_file(&posterior.method)))
     }
@@ -569,8 +578,15 @@ impl Folder {
             let table = Table::read(&self.file(&i_draws_file(&posterior.method)))?;
             let values = table.matrix(names)?;
             posterior.draws = (0..values.rows()).map(|i| values.row(i).to_vec()).collect();
-            if table.has("t_draw") {
-                posterior.t_draws = Some(table.numbers("t_draw")?.iter().map(|&s| s as usize).collect());
+            let t_draw = own_column("t_draw", names);
+            if table.has(&t_draw) {
+                posterior.t_draws = Some(table.numbers(&t_draw)?.iter().map(|&s| s as usize).collect());
+            }
+            let columns = TRANSITION.map(|name| own_column(name, names));
+            if columns.iter().all(|name| table.has(name)) {
+                let numbers = columns.iter().map(|name| table.optional_numbers(name)).collect::<Result<Vec<_>>>()?;
+                let of_draw = |i: usize| transition(|k| numbers[k][i].unwrap_or(f64::NAN));
+                posterior.transitions = Some((0..table.n_rows()).map(of_draw).collect());
             }
         }
         Ok(posteriors)
@@ -595,6 +611,35 @@ impl Folder {
     pub fn read_fits<T: DeserializeOwned>(&self) -> Result<T> {
         self.read_json(FITS)
     }
+}
+
+/// Columns beside the draws of a chain, with the names that ArviZ has for them.
+const TRANSITION: [&str; 7] = ["lp", "energy", "diverging", "tree_depth", "n_steps", "acceptance_rate", "step_size"];
+
+fn transition_values(t: &Transition) -> [f64; 7] {
+    let diverging = f64::from(u8::from(t.diverging));
+    [t.log_density, t.energy, diverging, t.tree_depth as f64, t.n_steps as f64, t.acceptance, t.step_size]
+}
+
+fn transition(value: impl Fn(usize) -> f64) -> Transition {
+    Transition {
+        log_density: value(0),
+        energy: value(1),
+        diverging: value(2) != 0.0,
+        tree_depth: value(3) as u64,
+        n_steps: value(4) as u64,
+        acceptance: value(5),
+        step_size: value(6),
+    }
+}
+
+/// Name of a column beside those of the parameters, none of which it may take.
+fn own_column(name: &str, parameters: &[String]) -> String {
+    let mut own = name.to_owned();
+    while parameters.contains(&own) {
+        own.insert(0, '_');
+    }
+    own
 }
 
 fn i_draws_file(method: &str) -> String {
@@ -809,5 +854,43 @@ mod tests {
         assert!(refused.contains("T-draws: c is inf in one of them"), "{refused}");
         assert_eq!(folder.read_t_step().unwrap(), (draws(2.0), kept));
         std::fs::remove_dir_all(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn chains_are_read_back_whatever_their_parameters_are_called() {
+        let folder = folder("chains");
+        let names = ["t_draw", "lp", "_lp"].map(String::from);
+        let transition = Transition {
+            log_density: -1.5,
+            energy: 2.5,
+            diverging: true,
+            tree_depth: 3,
+            n_steps: 7,
+            acceptance: 0.75,
+            step_size: 0.5,
+        };
+        let written = IPosterior {
+            method: "e-lik".into(),
+            engine: "nuts".into(),
+            unknowns: Vec::new(),
+            trust: String::new(),
+            diagnostics: crate::infer::Diagnostics::default(),
+            warnings: Vec::new(),
+            draws: vec![vec![1.0, 2.0, 3.0], vec![4.0, 5.0, 6.0]],
+            t_draws: Some(vec![8, 9]),
+            chains: 2,
+            transitions: Some(vec![transition, Transition { diverging: false, ..transition }]),
+        };
+        folder.write_i_draws(&names, &written).unwrap();
+        folder.write_i_step(std::slice::from_ref(&written)).unwrap();
+        assert_eq!(folder.read_i_step(&names).unwrap(), [written]);
+        // Files that know of no chains.
+        let path = folder.file("i_step.json");
+        let text = std::fs::read_to_string(&path).unwrap().replace("    \"chains\": 2\n", "    \"unused\": 2\n");
+        std::fs::write(&path, text).unwrap();
+        std::fs::write(folder.file("i_draws_e-lik.csv"), "t_draw,lp,_lp\n1,2,3\n").unwrap();
+        let read = folder.read_i_step(&names).unwrap().remove(0);
+        assert_eq!((read.chains, read.t_draws, read.transitions), (1, None, None));
+        std::fs::remove_dir_all(&folder.path).unwrap();
     }
 }

@@ -24,5 +24,7 @@ pub fn shipped() -> &'static [Shipped] {
         ("paper/pce", &[file!("paper/", "pce.toml")]),
         ("paper/pce_calibration", &[file!("paper/", "pce_calibration.toml")]),
         ("paper/sir", &[file!("paper/", "sir.toml")]),
+        ("paper/times", &[file!("paper/", "times.toml")]),
+        ("paper/workers", &[file!("paper/", "workers.toml")]),
     ]
 }

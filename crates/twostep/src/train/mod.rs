@@ -575,7 +575,7 @@ impl Fit<'_> {
         };
         // Chains that missed a part, stay each in another, or could not follow the density, are replaced by the runs that found
         // it with its weight, unless the study insists on NUTS.
-        let divergences = chains.iter().map(|c| c.diverging).sum();
+        let divergences = chains.iter().map(|c| c.divergences()).sum();
         let disagree = (0..Bayes::dim(&density)).any(|d| {
             let values: Vec<Vec<f64>> = chains.iter().map(|c| c.coordinate(d)).collect();
             diagnostics::r_hat(&values) > CHAINS_AGREE
