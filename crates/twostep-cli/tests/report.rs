@@ -67,6 +67,7 @@ fn every_fault_is_found() {
         "the page is 2008 px wide in a window of 390",
         "the text \\\"outside\\\" sticks out",
         "the tick labels \\\"12\\\" and \\\"13\\\" overlap",
+        "the text \\\"aaaaaaaaaaaaaaaaaaaa\\\" sticks out of its p",
         "empty: no mark",
         "a NaN, undefined or Infinity is shown",
         "which is nowhere",
@@ -74,7 +75,7 @@ fn every_fault_is_found() {
         "a script was injected",
         "does not hide and show its marks",
         "wide: no mark shows a number to the pointer",
-        "the contents' link to #gone",
+        "the contents' link to #gone leads elsewhere",
         "printed to only",
     ] {
         assert!(problems.contains(part), "no `{part}` in {problems}");

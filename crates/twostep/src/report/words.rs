@@ -163,6 +163,13 @@ pub fn answer(findings: &Findings) -> Vec<Sentence> {
     answer.unknowns.iter().map(of_quantity).collect()
 }
 
+/// Whether a posterior lies in several places: they are clearly shorter together than the central interval. Those of a flat
+/// posterior, which has no highest density, are as long.
+fn is_split(places: &[[f64; 2]], width: f64) -> bool {
+    const CLEARLY: f64 = 0.9;
+    places.len() > 1 && places.iter().map(|[low, high]| high - low).sum::<f64>() < CLEARLY * width
+}
+
 fn quantity_in_words(summary: &QuantitySummary, unit: Option<&str>, truth: Option<f64>) -> Sentence {
     let (name, unit) = (&summary.name, spoken_unit(unit));
     let Some([mean, low, high]) = mean_and_interval(summary) else {
@@ -174,7 +181,7 @@ fn quantity_in_words(summary: &QuantitySummary, unit: Option<&str>, truth: Optio
     let modes: Vec<[f64; 2]> =
         summary.hdi90.iter().copied().filter(|ends| ends.iter().all(|e| e.is_finite())).collect();
     let (text, intervals) = match modes.as_slice() {
-        [] | [_] => {
+        _ if !is_split(&modes, width) => {
             let text = format!("{name} is {mean}{unit}, between {low} and {high} with 90 % probability");
             (text, vec![[summary.q05, summary.q95]])
         }
@@ -385,10 +392,10 @@ fn simpler(own: &IPosterior, name: &str, measure: &IPosterior, leads: bool) -> O
     })
 }
 
-/// `71 %`; never 0 or 100 for what is not.
+/// `71 %`; never 100 for what is not, and what is estimated as nothing may be something.
 pub(super) fn percent(share: f64) -> String {
     match 100.0 * share {
-        p if p > 0.0 && p < 0.5 => "less than 1 %".to_owned(),
+        p if p < 0.5 => "less than 1 %".to_owned(),
         p if p < 100.0 && p > 99.5 => "more than 99 %".to_owned(),
         p => format!("{p:.0} %"),
     }
@@ -406,7 +413,7 @@ fn surrogate_shares(shares: &[(String, f64)]) -> Option<Sentence> {
     // With the same bound as `enough`.
     Some(match most > THRESHOLD {
         true => Sentence::new(Tone::Caution, format!("The surrogate accounts for {list}.")),
-        false => Sentence::new(Tone::Good, format!("The surrogate accounts for only {list}: the measurements decide.")),
+        false => Sentence::new(Tone::Good, format!("The surrogate accounts for {list}: the measurements decide.")),
     })
 }
 
@@ -708,6 +715,13 @@ pole = "beta / (gamma - 0.1)"
              its mean, 0.00, stands for none of them; the true value, 0.00, lies outside, as one in ten does."
         );
         assert_eq!(quantity_in_words(&two, None, Some(0.25)).tone, Tone::Good);
+        // A flat posterior on [0, 1], whose highest density is anywhere.
+        let mut flat = normal("flat", 0.5, 0.29);
+        (flat.q05, flat.q95, flat.hdi90) = (0.05, 0.95, vec![[0.0, 0.21], [0.25, 0.68], [0.7, 0.96]]);
+        assert_eq!(
+            quantity_in_words(&flat, None, None).text,
+            "flat is 0.50, between 0.05 and 0.95 with 90 % probability."
+        );
         let mut none = normal("pole", f64::NAN, f64::NAN);
         none.hdi90 = Vec::new();
         let sentence = quantity_in_words(&none, Some("m"), Some(1.0));
