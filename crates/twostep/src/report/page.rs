@@ -97,7 +97,10 @@ fn overview(page: &mut Page, report: &Report<'_>) -> Result<()> {
             let label = setting.findings.label.iter().map(|(_, value)| Cell::Text(value.clone()));
             let find = |name: &&str| answer.unknowns.iter().find(|summary| summary.name == **name);
             let cells = quantities.iter().map(|name| Cell::Number(find(name).map_or(String::new(), words::quantity)));
-            rows.push((leads, label.chain([Cell::Text(words::title(&answer.method).to_owned())]).chain(cells).collect()));
+            rows.push((
+                leads,
+                label.chain([Cell::Text(words::title(&answer.method).to_owned())]).chain(cells).collect(),
+            ));
         }
     }
     if !rows.is_empty() {
@@ -168,8 +171,10 @@ fn answers_table(page: &mut Page, setting: &SettingReport) {
     let header: Vec<String> = ["method".to_owned()].into_iter().chain(names).chain(["trust".to_owned()]).collect();
     let row = |(i, answer): (usize, &IPosterior)| {
         let cells = answer.unknowns.iter().map(|summary| Cell::Number(words::quantity(summary)));
-        let all =
-            [Cell::Text(words::title(&answer.method).to_owned())].into_iter().chain(cells).chain([Cell::Text(answer.trust.clone())]);
+        let all = [Cell::Text(words::title(&answer.method).to_owned())]
+            .into_iter()
+            .chain(cells)
+            .chain([Cell::Text(answer.trust.clone())]);
         (i == 0, all.collect())
     };
     let rows: Vec<(bool, Vec<Cell>)> = findings.answers.iter().enumerate().map(row).collect();
