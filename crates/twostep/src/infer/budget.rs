@@ -104,8 +104,9 @@ pub struct VarianceShare {
 /// Where too few I-draws have weight, as with many unknowns, short chains give a second, conditionally independent omega' for some
 /// of them, and `Var(omega | .) = E (omega - omega')^2 / 2`.
 ///
-/// The share of `enough` is the epistemic one, too, from the same law over the T-draws; that one retrains on subsets of the runs and
-/// takes each I-draw for its own T-draw only, this one is of the answer as it is and weighs every I-draw for all of them.
+/// `enough` has the epistemic share by the same law, as its `surrogate_share`: it retrains on subsets of the runs, and takes each
+/// I-draw for its own T-draw only, where this one is of the answer as it is and weighs every I-draw for all T-draws. Its
+/// `approximation_share` is another thing than the share here: by how much the variance falls where sigma_a is not propagated.
 ///
 /// # Errors
 /// Why there is none: E-Log-Lik, student-t noise with an approximation error, draws too few for it, or chains that cannot start.

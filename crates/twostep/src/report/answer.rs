@@ -27,8 +27,11 @@ const FEW_DOTS: usize = 150;
 /// Most measurements that are shown one by one.
 const MEASUREMENTS: usize = 200;
 
-/// Part of a curve's height below which it adds nothing to see but room.
-const VISIBLE: f64 = 2e-3;
+/// How far beyond its 90 % interval a density is shown, in widths of that.
+const TAIL: f64 = 0.75;
+
+/// How many times as high as the answer's curve others are shown.
+const HIGHEST: f64 = 4.0;
 
 /// Points of a line.
 const POINTS: usize = 200;
@@ -152,8 +155,12 @@ impl<'a> Answers<'a> {
             true => " Where it has the shape of the prior, the measurements said nothing.",
             false => "",
         };
+        let cut = match panels.iter().any(|panel| panel.y.range.is_some()) {
+            true => " Curves that rise far above that of the answer are cut off.",
+            false => "",
+        };
         let caption = format!(
-            "Posterior densities by all methods: a narrow curve is a sure answer, which is not to say a right one.{prior}{}",
+            "Posterior densities by all methods: a narrow curve is a sure answer, which is not to say a right one.{prior}{cut}{}",
             self.remarks()
         );
         self.figure("densities", "Posterior densities", caption, panels, 0.62)
@@ -165,9 +172,11 @@ impl<'a> Answers<'a> {
             .iter()
             .filter_map(|answer| answer.of(name).filter(|u| !u.curve.is_empty()).map(|u| (answer.method, u)))
             .collect();
+        // Far tails take room from what is to be seen.
         let visible = |u: &QuantitySummary| {
-            let highest = u.curve.iter().map(|p| p[1]).fold(0.0, f64::max);
-            u.curve.iter().filter(|p| p[1] > VISIBLE * highest).map(|p| p[0]).collect::<Vec<_>>()
+            let reach = TAIL * (u.q95 - u.q05);
+            let places = u.curve.iter().map(|p| p[0]);
+            places.filter(|x| (u.q05 - reach..=u.q95 + reach).contains(x)).collect::<Vec<_>>()
         };
         let [low, high] = ends(curves.iter().flat_map(|(_, u)| visible(u)).chain(true_value));
         let mut marks = Vec::new();
@@ -185,7 +194,10 @@ impl<'a> Answers<'a> {
         }
         marks.extend(truth(true_value));
         let x = Axis { range: Some([low, high]).filter(|_| low < high), ..self.axis(name) };
-        let y = Axis { bare: true, ..Axis::new("density") };
+        let height = |u: &QuantitySummary| u.curve.iter().map(|p| p[1]).fold(0.0, f64::max);
+        let highest = curves.iter().map(|(_, u)| height(u)).fold(0.0, f64::max);
+        let top = curves.first().map(|(_, u)| HIGHEST * height(u)).filter(|top| *top < highest);
+        let y = Axis { bare: true, range: top.map(|top| [0.0, top]), ..Axis::new("density") };
         (!curves.is_empty()).then(|| Panel { title: String::new(), x, y, marks })
     }
 
@@ -325,11 +337,11 @@ impl<'a> Answers<'a> {
                 marks.push(series.mark(Shape::Line(steps.collect())));
             }
             let x = Axis { range: Some([0.0, 1.0]), ..Axis::new(format!("rank of {name}")) };
-            Panel { title: String::new(), x, y: Axis::new("draws over expected"), marks }
+            Panel { title: String::new(), x, y: Axis::new("relative number"), marks }
         };
         let panels = self.findings.parameters.iter().enumerate().take(TRACES).map(panel).collect();
         let caption = format!(
-            "Ranks of each chain's draws among those of all chains of {}, as a histogram over what is expected: chains that agree stay \
+            "Ranks of each chain's draws among those of all chains of {}, as a histogram relative to what is expected: chains that agree stay \
              near 1, mostly inside the band (two standard deviations of independent draws); one that leans to a side explored another part. {}",
             answer.method.title(),
             self.shown_chains(n)
@@ -551,6 +563,6 @@ fn weights(findings: &Findings, budgets: &[&Budget]) -> Option<Figure> {
         caption,
         panels,
         columns: 1,
-        aspect: 0.6,
+        aspect: 0.45,
     })
 }

@@ -31,6 +31,9 @@ const MARKED: usize = 200;
 const DOTS: usize = 400;
 const FEW_DOTS: usize = 200;
 
+/// Most intervals of a panel.
+const INTERVALS: usize = 150;
+
 /// All figures that the runs and the T-posterior have.
 ///
 /// # Errors
@@ -195,7 +198,14 @@ fn slices(findings: &Findings, posterior: &TPosterior, draws: &Draws) -> Result<
         caption += &format!(" Of the inputs, the {SLICES} that move each output most are shown.");
     }
     let columns = if panels.len() == 4 { 2 } else { 3.min(panels.len()) };
-    Ok(Figure { id: "surrogate".into(), title: "The surrogate".into(), caption, panels, columns, aspect: 0.7 })
+    Ok(Figure {
+        id: "surrogate".into(),
+        title: "The surrogate".into(),
+        caption,
+        columns,
+        aspect: if panels.len() == 1 { 0.5 } else { 0.7 },
+        panels,
+    })
 }
 
 /// Quantiles of equally weighted values.
@@ -243,7 +253,7 @@ fn leave_one_out(findings: &Findings, posterior: &TPosterior) -> Result<Option<F
             continue;
         }
         let mut shown: [(Vec<[f64; 6]>, Vec<[f64; 2]>, Vec<String>); 2] = Default::default();
-        for place in thinned(all.len(), FEW_DOTS) {
+        for place in thinned(all.len(), INTERVALS) {
             let (i, mean, sd) = all[place];
             let off = rows.eta[i] - mean;
             let at = natural(output, mean);
@@ -284,9 +294,9 @@ fn leave_one_out(findings: &Findings, posterior: &TPosterior) -> Result<Option<F
             sentence += &format!("; the predictions of {} are unreliable", counted(own.unreliable, "run"));
         }
         words.push(sentence);
-        left_out |= all.len() > FEW_DOTS;
+        left_out |= all.len() > INTERVALS;
     }
-    let some = if left_out { format!(" {FEW_DOTS} values of each output are drawn.") } else { String::new() };
+    let some = if left_out { format!(" {INTERVALS} values of each output are drawn.") } else { String::new() };
     let caption = format!(
         "Every run against the prediction of a surrogate trained without it; the bar is the 90 % predictive interval, and covers \
          the dashed line where the prediction is right. {}. Q2 is 1 for perfect predictions and 0 for ones no better than the mean.{some}",
@@ -495,6 +505,8 @@ fn design(findings: &Findings) -> Option<Figure> {
     if n_runs > DOTS {
         caption += &format!(" Of the runs, {DOTS} are drawn.");
     }
-    let columns = panels.len().clamp(1, 3);
-    Some(Figure { id: "design".into(), title: "The runs".into(), caption, panels, columns, aspect: 0.9 })
+    // The ten pairs of five inputs in rows of four leave no panel alone.
+    let columns = if panels.len() > 6 { 4 } else { panels.len().clamp(1, 3) };
+    let aspect = if panels.len() == 1 { 0.55 } else { 0.9 };
+    Some(Figure { id: "design".into(), title: "The runs".into(), caption, panels, columns, aspect })
 }
