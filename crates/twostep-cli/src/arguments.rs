@@ -1,8 +1,8 @@
 //! What may stand on the command line.
 
 use crate::commands::{
-    calibrate, check, design, enough, import, infer, methods, new, paper, predict, run, runs, serve, simulate, status, train,
-    verify,
+    calibrate, check, design, enough, import, infer, methods, new, paper, predict, run, runs, serve, simulate, status,
+    train, verify,
 };
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;

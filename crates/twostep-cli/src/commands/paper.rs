@@ -49,7 +49,9 @@ impl Paper {
             _ => self.figure.contains(&figure.number),
         };
         // A wrong number is refused before anything is made.
-        if let Some(wrong) = self.figure.iter().find(|n| !FIGURES.iter().any(|f| f.number == **n && !f.studies.is_empty())) {
+        if let Some(wrong) =
+            self.figure.iter().find(|n| !FIGURES.iter().any(|f| f.number == **n && !f.studies.is_empty()))
+        {
             figure(*wrong, &folder, &twostep::monitor::Silent)?;
         }
         let mut written = Vec::new();

@@ -4,6 +4,7 @@ pub mod calibration;
 pub mod figure;
 pub mod html;
 mod look;
+pub mod paper;
 mod png;
 mod scale;
 mod svg;

@@ -122,7 +122,8 @@ pub fn figure(number: usize, folder: &Path, monitor: &dyn Monitor) -> Result<Mad
 
 /// The study as it lies in the folder, written there if it is missing; results lie beside it in `results`.
 fn project(name: &str, folder: &Path, results: &str, monitor: &dyn Monitor) -> Result<Project> {
-    let unknown = || Error::failed("twostep paper", format!("there is no shipped study {name}"), "report this as a bug");
+    let unknown =
+        || Error::failed("twostep paper", format!("there is no shipped study {name}"), "report this as a bug");
     let (_, files) = shipped().iter().find(|(other, _)| *other == name).ok_or_else(unknown)?;
     std::fs::create_dir_all(folder)
         .map_err(|problem| Error::file(folder, problem, "choose a folder you may write to with --out"))?;
@@ -241,8 +242,7 @@ fn surrogate_panel(title: String, found: &Findings, with_error: bool) -> Result<
     let mut eta = Matrix::default();
     output.surrogate.predict(&x, &coefficients, &mut eta, &mut Scratch::default());
     let (shift, factor) = output.affine;
-    let nodes: Vec<f64> =
-        (0..ERROR_NODES).map(|i| normal_quantile((i as f64 + 0.5) / ERROR_NODES as f64)).collect();
+    let nodes: Vec<f64> = (0..ERROR_NODES).map(|i| normal_quantile((i as f64 + 0.5) / ERROR_NODES as f64)).collect();
     let (mut mean, mut epistemic, mut predictive) = (Vec::new(), Vec::new(), Vec::new());
     for i in 0..CURVE {
         let values: Vec<f64> = eta.row(i).iter().map(|eta| shift + factor * eta).collect();
@@ -306,11 +306,8 @@ fn selected_pce(all: &[Findings]) -> Result<Figure> {
     let mut panels = Vec::new();
     for n_t in ["10", "20"] {
         for (i, (carried, theta)) in THETAS.into_iter().enumerate() {
-            let keys = [
-                ("design.runs", n_t),
-                ("measurements.synthetic.truth.omega", "-0.05"),
-                ("infer.propagate", carried),
-            ];
+            let keys =
+                [("design.runs", n_t), ("measurements.synthetic.truth.omega", "-0.05"), ("infer.propagate", carried)];
             let found = setting(all, &keys)?;
             if i == 0 {
                 panels.push(surrogate_panel(format!("N_T = {n_t}"), found, true)?);
@@ -507,13 +504,17 @@ fn times(name: &str, folder: &Path, monitor: &dyn Monitor) -> Result<Figure> {
                 let mut points = Vec::new();
                 for found in &all {
                     let is = |key: &str, value: &str| swept(found, key) == Some(value);
-                    if is("infer.engine", engine) && is("surrogate.degree", degree) && only_method(found) == Some(method) {
+                    if is("infer.engine", engine)
+                        && is("surrogate.degree", degree)
+                        && only_method(found) == Some(method)
+                    {
                         let draws = swept(found, "train.draws").and_then(|draws| draws.parse().ok());
                         points.push([draws.unwrap_or(f64::NAN), seconds(found)?]);
                     }
                 }
                 let series = Series::method(method);
-                marks.extend([series.mark(Shape::Line(points.clone())), series.mark(Shape::Points(points, Vec::new()))]);
+                marks
+                    .extend([series.mark(Shape::Line(points.clone())), series.mark(Shape::Points(points, Vec::new()))]);
             }
             panels.push(Panel {
                 title: format!("{engine}, degree {degree}"),
@@ -539,7 +540,8 @@ fn share_log_range(panels: &mut [Panel]) {
         Shape::Line(points) => points.iter().map(|point| point[1]).collect(),
         _ => Vec::new(),
     });
-    let (low, high) = heights.filter(|y| *y > 0.0).fold((f64::INFINITY, 0.0), |(l, h): (f64, f64), y| (l.min(y), h.max(y)));
+    let (low, high) =
+        heights.filter(|y| *y > 0.0).fold((f64::INFINITY, 0.0), |(l, h): (f64, f64), y| (l.min(y), h.max(y)));
     if low < high {
         panels.iter_mut().for_each(|panel| panel.y.range = Some([0.8 * low, 1.25 * high]));
     }
