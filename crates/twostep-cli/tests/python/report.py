@@ -10,6 +10,7 @@ import os
 import pathlib
 import sys
 
+from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import sync_playwright
 
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
@@ -20,6 +21,9 @@ SLACK = 1.0
 
 # Tried with the pointer until something is shown: lines have few places that are on them.
 MOST_HOVERS = 60
+
+# Time that a link has to lead to its target, in milliseconds: pages scroll smoothly, and slowly where they share a processor.
+PATIENCE = 5000
 
 LOOK = """
 (slack) => {
@@ -47,9 +51,11 @@ LOOK = """
     const name = figure.id || "a figure without id";
     const drawings = [...figure.querySelectorAll("svg[viewBox]")].filter(svg => !svg.ownerSVGElement);
     if (drawings.length === 0) problems.push(`${name}: no svg with a viewBox`);
-    if (!figure.querySelector(".series :is(path, circle, line, rect, polygon, polyline, use, text)")) {
-      problems.push(`${name}: no mark`);
-    }
+    const mark = ":is(.series, .marks) :is(path, circle, line, rect, polygon, polyline, use, text)";
+    if (!figure.querySelector(mark)) problems.push(`${name}: no mark`);
+    figure.querySelectorAll("svg.plot").forEach((plot, i) => {
+      if (!plot.querySelector(mark)) problems.push(`${name}: panel ${i + 1} is empty`);
+    });
     for (const svg of drawings) {
       const frame = svg.getBoundingClientRect();
       if (frame.width === 0) continue;
@@ -93,7 +99,7 @@ LOOK = """
 
 # Places where a pointer meets a mark: points of lines, middles of everything else.
 PLACES = """
-(figure) => [...figure.querySelectorAll(".series :is(circle, rect, use, path, line, polyline)")].slice(0, 400).map(e => {
+(figure) => [...figure.querySelectorAll(":is(.series, .marks) :is(circle, rect, use, path, line, polyline)")].slice(0, 400).map(e => {
   const box = e.getBoundingClientRect();
   if (e.getTotalLength && e.tagName !== "rect" && e.tagName !== "circle") {
     const p = e.getPointAtLength(e.getTotalLength() / 3), m = e.getScreenCTM();
@@ -110,6 +116,16 @@ SHOWN = """
   const style = getComputedStyle(tip), box = tip.getBoundingClientRect();
   const visible = !tip.hidden && style.display !== "none" && style.visibility !== "hidden" && style.opacity !== "0" && box.width > 0;
   return visible ? { text: tip.textContent, right: box.right, left: box.left } : null;
+}
+"""
+
+ARRIVED = """
+id => {
+  const target = document.getElementById(decodeURIComponent(id)), page = document.scrollingElement;
+  if (!target || decodeURIComponent(location.hash) !== "#" + decodeURIComponent(id)) return false;
+  const top = target.getBoundingClientRect().top;
+  const at_end = page.scrollTop + page.clientHeight >= page.scrollHeight - 2;
+  return top > -2 && (top < window.innerHeight / 2 || at_end);
 }
 """
 
@@ -181,17 +197,14 @@ class Visit:
         self.page.mouse.move(0, 0)
 
     def follow(self):
-        """The contents lead where they say."""
+        """The contents lead where they say; the page may take its time to get there."""
         for link in self.page.query_selector_all("#contents a"):
             target = link.get_attribute("href")
             link.evaluate("a => a.click()")
-            top = self.page.evaluate("id => document.getElementById(id)?.getBoundingClientRect().top",
-                                     target.removeprefix("#"))
-            height = self.page.viewport_size["height"]
-            at_end = self.page.evaluate("() => { const r = document.scrollingElement; "
-                                        "return r.scrollTop + r.clientHeight >= r.scrollHeight - 2; }")
-            if not self.page.url.endswith(target) or top is None or not (-height < top < height or at_end):
-                self.wrong(f"the contents' link to {target} leads to {self.page.url}, {top} px away")
+            try:
+                self.page.wait_for_function(ARRIVED, arg=target.removeprefix("#"), timeout=PATIENCE)
+            except PlaywrightError:
+                self.wrong(f"the contents' link to {target} leads elsewhere")
 
     def print(self):
         self.page.emulate_media(media="print")
