@@ -19,6 +19,9 @@ THEMES = ["light", "dark"]
 # Text may stick out of its figure by this: half a pixel of rounding on either side.
 SLACK = 1.0
 
+# Clicked and pointed at, and pictured: those of later settings of a sweep are of the same kinds.
+MOST_FIGURES = 30
+
 # Tried with the pointer until something is shown: lines have few places that are on them.
 MOST_HOVERS = 60
 
@@ -170,7 +173,7 @@ class Visit:
 
     def toggle(self):
         """Every legend hides what it names, in its own figure alone, and shows it again."""
-        for figure in self.page.query_selector_all("figure"):
+        for figure in self.page.query_selector_all("figure")[:MOST_FIGURES]:
             name = figure.get_attribute("id")
             for key in figure.query_selector_all("button.key"):
                 series = key.get_attribute("data-series")
@@ -189,7 +192,7 @@ class Visit:
 
     def hover(self):
         """Somewhere in every figure a pointer is told a number."""
-        for figure in self.page.query_selector_all("figure"):
+        for figure in self.page.query_selector_all("figure")[:MOST_FIGURES]:
             figure.scroll_into_view_if_needed()
             places = figure.evaluate(PLACES)
             step = max(1, len(places) // MOST_HOVERS)
@@ -236,7 +239,7 @@ class Visit:
         height = min(TALLEST, self.page.evaluate("document.documentElement.scrollHeight"))
         clip = {"x": 0, "y": 0, "width": width, "height": height}
         self.page.screenshot(path=folder / f"{name}.png", full_page=True, clip=clip)
-        for number, figure in enumerate(self.page.query_selector_all("figure")):
+        for number, figure in enumerate(self.page.query_selector_all("figure")[:MOST_FIGURES]):
             figure.screenshot(path=folder / f"{name}-{number:02}-{figure.get_attribute('id')}.png")
 
 

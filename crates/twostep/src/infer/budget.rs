@@ -3,11 +3,14 @@
 
 use super::likelihoods::{Likelihoods, OutputTerm, Workspace};
 use super::propagation::Method;
-use super::{IPosterior, InferSpec, Prepared};
+use super::{IPosterior, InferSpec, Prepared, Target};
 use crate::draws::pick_weighted;
+use crate::error::Result;
 use crate::kernels::log_mean_exp_weights;
 use crate::likelihood::{ErrorSharing, RowKind};
 use crate::matrix::{Matrix, bits};
+use crate::mcmc::Posterior;
+use crate::mcmc::nuts::{self, Metric};
 use crate::mcmc::smc::systematic;
 use crate::special::{normal_cdf, normal_quantile};
 use crate::stream::Stream;
@@ -16,19 +19,20 @@ use rand::{Rng, RngExt};
 use rand_distr::StandardNormal;
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Most I-draws that moments are taken over, and fewest where each is dear.
-const POOL: usize = 4000;
+const POOL: usize = 2000;
 const SMALLEST_POOL: usize = 400;
 
-/// Multiplications that the likelihoods of all T-draws at all I-draws of the pool may take: about half a second.
+/// Multiplications that the likelihoods of all T-draws at all I-draws of the pool may take: half a second, or less.
 const WORK: f64 = 2e9;
 
 /// Most T-draws; of more, these stand for all.
 const MOST_T_DRAWS: usize = 2000;
 
 /// Realised approximation errors to condition on.
-const ERRORS: usize = 300;
+const ERRORS: usize = 200;
 
 /// Blocks of I-draws, T-draws and realised errors that the jackknife leaves out one after the other.
 const BLOCKS: usize = 20;
@@ -38,8 +42,8 @@ const FEWEST: f64 = 2.0;
 
 /// Rounds in which the evidences of E-Post's posteriors are made consistent, and the largest change of a logarithm, weighted
 /// by the T-draws, that is left to do nothing: less than the chance of the pool.
-const ROUNDS: usize = 100;
-const CONSISTENT: f64 = 1e-3;
+const ROUNDS: usize = 20;
+const CONSISTENT: f64 = 0.01;
 
 /// What the variance of an I-posterior is made of.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,6 +75,15 @@ pub struct VarianceShares {
     pub epistemic: VarianceShare,
 }
 
+impl VarianceShares {
+    fn new(answer: &IPosterior, name: &str, shares: [f64; 3], squared_errors: [f64; 3]) -> Self {
+        let [noise, approximation, epistemic] =
+            std::array::from_fn(|i| VarianceShare { share: shares[i], error: squared_errors[i].sqrt() });
+        let variance = answer.unknowns.iter().find(|u| u.name == *name).map_or(f64::NAN, |u| u.sd * u.sd);
+        Self { name: name.to_owned(), variance, noise, approximation, epistemic }
+    }
+}
+
 /// Part of a variance.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct VarianceShare {
@@ -88,11 +101,15 @@ pub struct VarianceShare {
 /// needs, are those under which every T-draw has its own weight among the I-draws. Errors are drawn given omega, s and y, which
 /// for normal noise is a normal distribution.
 ///
-/// The share of `enough` is the epistemic one, too, from the same law over the T-draws; that one retrains on subsets of the runs and
-/// takes each I-draw for its own T-draw only, this one is of the answer as it is and weighs every I-draw for all of them.
+/// Where too few I-draws have weight, as with many unknowns, short chains give a second, conditionally independent omega' for some
+/// of them, and `Var(omega | .) = E (omega - omega')^2 / 2`.
+///
+/// `enough` has the epistemic share by the same law, as its `surrogate_share`: it retrains on subsets of the runs, and takes each
+/// I-draw for its own T-draw only, where this one is of the answer as it is and weighs every I-draw for all T-draws. Its
+/// `approximation_share` is another thing than the share here: by how much the variance falls where sigma_a is not propagated.
 ///
 /// # Errors
-/// Why there is none: E-Log-Lik, student-t noise with an approximation error, or draws too few for it.
+/// Why there is none: E-Log-Lik, student-t noise with an approximation error, draws too few for it, or chains that cannot start.
 pub fn budget(
     prepared: &Prepared,
     spec: &InferSpec,
@@ -136,7 +153,13 @@ pub fn budget(
         (pool.sums(realised.of.len(), |j, k| weights[j][k]), realised.of)
     });
     let parts = Parts { pool: &pool, by_draw, errors, log_alpha };
-    Ok(Budget { method, quantities: parts.shares(answer)?, weights: parts.weights() })
+    let quantities = match parts.is_known() {
+        true => parts.shares(answer),
+        false => Pairs { prepared, spec, likelihoods: &likelihoods, pool: &pool }
+            .shares(answer, &responsibilities, stream.named("pairs"))
+            .map_err(|error| error.to_string())?,
+    };
+    Ok(Budget { method, quantities, weights: parts.weights() })
 }
 
 /// Noise whose errors have no normal distribution given the measurements.
@@ -205,6 +228,13 @@ impl<'a> Pool<'a> {
     fn block(&self, b: usize) -> std::ops::Range<usize> {
         let n = self.draws.len();
         b * n / BLOCKS..(b + 1) * n / BLOCKS
+    }
+
+    /// What makes the variance of the pool, without a block of it, unbiased: draws that occur twice are one.
+    fn unbiased(&self, without: Option<usize>) -> f64 {
+        let kept = (0..BLOCKS).filter(|b| Some(*b) != without).flat_map(|b| self.block(b));
+        let (n, squares) = kept.map(|j| self.counts[j]).fold((0.0, 0.0), |(n, sq), c| (n + c, sq + c * c));
+        n * n / (n * n - squares)
     }
 
     /// Sums over each block of the pool, of so many components.
@@ -339,17 +369,17 @@ impl Parts<'_> {
         all.weight.iter().map(|w| w / total).collect()
     }
 
-    fn shares(&self, answer: &IPosterior) -> std::result::Result<Vec<VarianceShares>, String> {
+    fn sums(&self, left_out: Option<usize>) -> (Sums, Option<Sums>) {
+        let errors = self.errors.as_ref().map(|(blocks, _)| Sums::without(blocks, left_out));
+        (Sums::without(&self.by_draw, left_out), errors)
+    }
+
+    fn shares(&self, answer: &IPosterior) -> Vec<VarianceShares> {
         let n_errors = self.errors.as_ref().map_or(0, |(_, of)| of.len());
-        let sums = |left_out: Option<usize>| {
-            let errors = self.errors.as_ref().map(|(blocks, _)| Sums::without(blocks, left_out));
-            (Sums::without(&self.by_draw, left_out), errors)
-        };
-        let all = sums(None);
-        self.known(&all.0, all.1.as_ref())?;
-        let left_out: Vec<(Sums, Option<Sums>)> = (0..BLOCKS).map(|b| sums(Some(b))).collect();
+        let all = self.sums(None);
+        let left_out: Vec<(Sums, Option<Sums>)> = (0..BLOCKS).map(|b| self.sums(Some(b))).collect();
         let names = self.pool.names.iter().enumerate();
-        Ok(names
+        names
             .map(|(q, name)| {
                 let everything = self.one(q, &all, None, |_| true, |_| true);
                 let without =
@@ -369,40 +399,22 @@ impl Parts<'_> {
                         (0..BLOCKS).map(|b| self.one(q, &all, None, |_| true, |k| k * BLOCKS / n_errors != b));
                     squares = sum(squares, spread(without.collect()));
                 }
-                let part = |i: usize| VarianceShare { share: everything[i], error: squares[i].sqrt() };
-                let variance = answer.unknowns.iter().find(|u| u.name == *name).map_or(f64::NAN, |u| u.sd * u.sd);
-                VarianceShares {
-                    name: name.clone(),
-                    variance,
-                    noise: part(0),
-                    approximation: part(1),
-                    epistemic: part(2),
-                }
+                VarianceShares::new(answer, name, everything, squares)
             })
-            .collect())
+            .collect()
     }
 
-    /// Refuses where too little of the posterior has variances of its own.
-    fn known(&self, all: &Sums, errors: Option<&Sums>) -> std::result::Result<(), String> {
-        let is_known =
-            |sums: &Sums, s: usize| sums.weight[s].powi(2) >= FEWEST * sums.square[s] && sums.square[s] > 0.0;
+    /// Whether enough of the posterior, and of the realised errors, have variances of their own.
+    fn is_known(&self) -> bool {
+        let (all, errors) = self.sums(None);
+        let known = |sums: &Sums, s: usize| sums.weight[s].powi(2) >= FEWEST * sums.square[s] && sums.square[s] > 0.0;
         let total: f64 = all.weight.iter().sum();
-        let known: f64 = (0..all.weight.len()).filter(|&s| is_known(all, s)).map(|s| all.weight[s]).sum();
-        if known < KNOWN_DRAWS * total {
-            return Err("the posteriors of the T-draws lie too far apart for these I-draws; raise infer.draws".into());
-        }
-        if let Some(errors) = errors {
+        let of_draws: f64 = (0..all.weight.len()).filter(|&s| known(&all, s)).map(|s| all.weight[s]).sum();
+        let of_errors = errors.is_none_or(|errors| {
             let n = errors.weight.len();
-            let known = (0..n).filter(|&k| is_known(errors, k)).count();
-            if (known as f64) < KNOWN_ERRORS * n as f64 {
-                return Err(
-                    "the surrogate's approximation error is so large beside the noise that these I-draws cannot tell them \
-                     apart; raise infer.draws"
-                        .into(),
-                );
-            }
-        }
-        Ok(())
+            (0..n).filter(|&k| known(&errors, k)).count() as f64 >= KNOWN_ERRORS * n as f64
+        });
+        of_draws >= KNOWN_DRAWS * total && of_errors
     }
 
     /// Shares of noise, approximation error and epistemic uncertainty, by some of the T-draws and some of the errors, without a
@@ -428,10 +440,7 @@ impl Parts<'_> {
                 second.add(weight, all.second[(q, s)] / weight);
             }
         }
-        // Weighted with counts the draws are not independent of themselves.
-        let kept = (0..BLOCKS).filter(|b| Some(*b) != without).flat_map(|b| self.pool.block(b));
-        let (n, squares) = kept.map(|j| self.pool.counts[j]).fold((0.0, 0.0), |(n, sq), c| (n + c, sq + c * c));
-        let total = (second.value() - first.value().powi(2)) * n * n / (n * n - squares);
+        let total = (second.value() - first.value().powi(2)) * self.pool.unbiased(without);
         let within = if n_draws == 1 { 1.0 } else { within.value() / total };
         let ratio = errors.as_ref().zip(self.errors.as_ref()).map_or(1.0, |(sums, (_, of))| {
             let (mut given, mut plain) = (0.0, 0.0);
@@ -508,13 +517,7 @@ impl Realised {
             .collect();
         let n_unknowns = likelihoods.n_unknowns();
         let terms = likelihoods.terms().enumerate().map(|(o, term)| {
-            let data = &term.data;
-            let mut out = Shifted {
-                coefficients: term.coefficients.select_cols(&of),
-                means: Matrix::zeros(data.groups.len(), n),
-                bounds: Matrix::zeros(data.rows.len(), n),
-                scatter: Matrix::zeros(data.classes.len(), n),
-            };
+            let mut out = Shifted::new(term, &of);
             for k in 0..n {
                 let x = pool.draws[drawn[k]];
                 let sigma_a = term.sigma_a.as_ref().map_or(0.0, |sigma_a| sigma_a[of[k]]);
@@ -562,6 +565,17 @@ fn inputs(term: &OutputTerm, x: &[f64], n_unknowns: usize) -> Matrix {
 }
 
 impl Shifted {
+    /// Room for a realisation of each of these T-draws.
+    fn new(term: &OutputTerm, of: &[usize]) -> Self {
+        let (data, n) = (&term.data, of.len());
+        Self {
+            coefficients: term.coefficients.select_cols(of),
+            means: Matrix::zeros(data.groups.len(), n),
+            bounds: Matrix::zeros(data.rows.len(), n),
+            scatter: Matrix::zeros(data.classes.len(), n),
+        }
+    }
+
     /// Realisation `k`: errors given parameters `x`.
     fn take_off(
         &mut self,
@@ -611,6 +625,18 @@ impl Shifted {
         }
     }
 
+    /// The output of a single T-draw whose measurements have no errors of the surrogate: drawn given parameters `x`, and taken off.
+    fn one(term: &OutputTerm, x: &[f64], n_unknowns: usize, rng: &mut impl Rng) -> OutputTerm {
+        let mut shifted = Self::new(term, &[0]);
+        let sigma_a = term.sigma_a.as_ref().map_or(0.0, |sigma_a| sigma_a[0]);
+        shifted.take_off(0, term, x, n_unknowns, sigma_a, rng);
+        let mut data = (*term.data).clone();
+        data.groups.iter_mut().enumerate().for_each(|(i, group)| group.mean = shifted.means[(i, 0)]);
+        data.rows.iter_mut().enumerate().for_each(|(i, row)| row.z = shifted.bounds[(i, 0)]);
+        data.classes.iter_mut().enumerate().for_each(|(c, class)| class.scatter += shifted.scatter[(c, 0)]);
+        OutputTerm { data: Arc::new(data), sigma_a: None, ..term.clone() }
+    }
+
     /// Adds the log-likelihood of the measurements without errors, at parameters `x`, of every realisation.
     fn add_log_likelihoods(
         &self,
@@ -640,5 +666,103 @@ impl Shifted {
                 *out += row.kind.score(&*term.family, *bound, shift + factor * eta, sd).log_lik;
             }
         }
+    }
+}
+
+/// I-draws with a second one of the same T-draw, and of the same errors, by a short chain that starts at the first.
+struct Pairs<'a> {
+    prepared: &'a Prepared,
+    spec: &'a InferSpec,
+    likelihoods: &'a Likelihoods,
+    pool: &'a Pool<'a>,
+}
+
+/// I-draws that get another; draws of a chain that adapt its step, that forget the start, and that are compared with it.
+const PAIRED: usize = 96;
+const ADAPTING: usize = 20;
+const FORGETTING: usize = 5;
+const COMPARED: usize = 10;
+
+impl Pairs<'_> {
+    fn shares(
+        &self,
+        answer: &IPosterior,
+        responsibilities: &[Vec<f64>],
+        stream: Stream,
+    ) -> Result<Vec<VarianceShares>> {
+        let n = PAIRED.min(self.pool.places.len());
+        let paired: Vec<usize> = (0..n).map(|k| self.pool.places[k * self.pool.places.len() / n]).collect();
+        let prior = self.prepared.prior();
+        let real = |x: &[f64]| -> Vec<f64> { prior.marginals().iter().zip(x).map(|(p, &x)| p.to_real(x)).collect() };
+        let metric = Metric::from_draws(&self.pool.draws.iter().map(|x| real(x)).collect::<Vec<_>>());
+        let quantities: Vec<_> = self.prepared.quantities();
+        let quantities: Vec<_> = quantities.iter().filter(|(name, _)| self.pool.names.contains(name)).collect();
+        // For each I-draw and quantity: half the squared distance given T-draw and errors, and given the T-draw.
+        let of_draw = |(k, &j): (usize, &usize)| -> Result<Vec<[f64; 2]>> {
+            let (x, stream) = (self.pool.draws[j], stream.at(k as u64));
+            let s = pick_weighted(&responsibilities[j], &mut stream.named("t-draw").rng());
+            let own = self.likelihoods.select(&[s]);
+            let given_draw = self.chain(&own, &real(x), &metric, stream.named("t-draw"))?;
+            let given_errors = match self.spec.sigma_a {
+                true => {
+                    let terms = own.terms().zip(0..).map(|(term, o): (_, u64)| {
+                        Shifted::one(term, x, own.n_unknowns(), &mut stream.named("errors").at(o).rng())
+                    });
+                    let shifted = Likelihoods::new(own.n_unknowns(), own.n_sigmas(), terms.collect(), false);
+                    self.chain(&shifted, &real(x), &metric, stream.named("given errors"))?
+                }
+                false => given_draw.clone(),
+            };
+            let distance = |chain: &[Vec<f64>], f: &dyn Fn(&[f64]) -> f64| {
+                let squares = chain.iter().map(|other| 0.5 * (f(other) - f(x)).powi(2));
+                squares.sum::<f64>() / chain.len() as f64
+            };
+            Ok(quantities
+                .iter()
+                .map(|(_, f)| [&given_errors, &given_draw].map(|chain| distance(chain, &**f)))
+                .collect())
+        };
+        let found: Vec<Vec<[f64; 2]>> = paired.par_iter().enumerate().map(of_draw).collect::<Result<_>>()?;
+        let is_single = self.likelihoods.n_draws() == 1;
+        // Variance and its relative standard error.
+        let total = |q: usize| {
+            let of = answer.unknowns.iter().find(|u| u.name == self.pool.names[q]);
+            of.map_or((f64::NAN, f64::NAN), |u| (u.sd * u.sd, 2.0 * u.mcse_sd.unwrap_or(0.0) / u.sd))
+        };
+        let shares = |q: usize, without: Option<usize>| {
+            let kept = (0..n).filter(|k| Some(k * BLOCKS / n) != without);
+            let (mut noise, mut within) = (Mean::default(), Mean::default());
+            for k in kept {
+                noise.add(1.0, found[k][q][0]);
+                within.add(1.0, found[k][q][1]);
+            }
+            let within_share = if is_single { 1.0 } else { within.value() / total(q).0 };
+            let ratio = noise.value() / within.value();
+            [within_share * ratio, within_share * (1.0 - ratio), 1.0 - within_share]
+        };
+        let of_quantity = |q: usize| {
+            let all = shares(q, None);
+            let squares = spread((0..BLOCKS).map(|b| shares(q, Some(b))).collect());
+            // The whole variance has an error of its own, which moves what lies within T-draws against what does not.
+            let relative = if is_single { 0.0 } else { total(q).1.powi(2) };
+            let of_total = [all[0], all[1], all[0] + all[1]].map(|share| share * share * relative);
+            VarianceShares::new(answer, &quantities[q].0, all, sum(squares, of_total))
+        };
+        Ok((0..quantities.len()).map(of_quantity).collect())
+    }
+
+    /// Draws of the posterior under a single likelihood, some way from the start.
+    fn chain(
+        &self,
+        likelihoods: &Likelihoods,
+        start: &[f64],
+        metric: &Metric,
+        stream: Stream,
+    ) -> Result<Vec<Vec<f64>>> {
+        let propagation = Method::Point.propagation(self.spec.point);
+        let mut density = Posterior::new(Target::new(likelihoods, self.prepared.prior(), &*propagation, &[0.0]));
+        let settings = nuts::Settings { warmup: ADAPTING, draws: FORGETTING + COMPARED, ..nuts::Settings::default() };
+        let chain = nuts::sample_with(&mut density, start, metric, &settings, &mut stream.rng(), &|| true)?;
+        Ok(chain.draws[FORGETTING..].iter().map(|z| self.prepared.natural(z)).collect())
     }
 }

@@ -6,7 +6,8 @@ use crate::stream::Stream;
 use crate::train::PROBABILITIES;
 use rand::RngExt;
 use rayon::prelude::*;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::to_raw_value;
 
 /// One unknown, sd or derived quantity of an I-posterior. Its numbers are NaN, and null in files, where it has no finite value
 /// on part of the posterior.
@@ -51,6 +52,15 @@ pub struct QuantitySummary {
     pub r_hat: Option<f64>,
     /// Largest error of mean, sd and quantiles in sds; null for samplers.
     pub quadrature_error: Option<f64>,
+    /// Its density, of unit area: x and density at points between which it is straight for the eye. As the exact engine and the grid
+    /// know it, smoothed where there are draws or nodes only; empty where it is not defined.
+    #[serde(default, serialize_with = "on_one_line")]
+    pub curve: Vec<[f64; 2]>,
+}
+
+/// Compact, whatever the format around it.
+fn on_one_line<S: Serializer>(curve: &[[f64; 2]], serializer: S) -> Result<S::Ok, S::Error> {
+    to_raw_value(curve).map_err(serde::ser::Error::custom)?.serialize(serializer)
 }
 
 /// JSON has no NaN and writes null in its place.
@@ -83,12 +93,19 @@ impl QuantitySummary {
             ess_tail: None,
             r_hat: None,
             quadrature_error: None,
+            curve: Vec::new(),
         }
     }
 }
 
 /// Points of a density curve from which highest-density intervals are read.
 const CURVE: usize = 2000;
+
+/// Most points of it that are kept to be shown.
+const SKETCH: usize = 200;
+
+/// Part of the highest density that the eye does not see: half a pixel of a figure of a thousand.
+const INVISIBLE: f64 = 5e-4;
 
 /// Parameter `d` of a grid.
 pub(super) fn from_grid(grid: &Grid, d: usize, name: &str) -> QuantitySummary {
@@ -115,7 +132,41 @@ pub(super) fn from_density(
 fn from_curve(name: &str, (mean, sd): (f64, f64), quantiles: [f64; 5], curve: &[(f64, f64)]) -> QuantitySummary {
     let mass: Vec<f64> =
         curve.iter().enumerate().map(|(i, (_, d))| d * (edge(curve, i + 1) - edge(curve, i))).collect();
-    QuantitySummary::new(name, mean, sd, quantiles, highest_density(curve, &mass, 0.9))
+    let mut out = QuantitySummary::new(name, mean, sd, quantiles, highest_density(curve, &mass, 0.9));
+    out.curve = sketch(curve);
+    out
+}
+
+/// The curve, divided by its area, at the points that it takes: the one that lies farthest off the lines between those that
+/// are kept comes next, until none can be seen to be missing.
+fn sketch(curve: &[(f64, f64)]) -> Vec<[f64; 2]> {
+    let area: f64 = curve.windows(2).map(|w| 0.5 * (w[0].1 + w[1].1) * (w[1].0 - w[0].0)).sum();
+    if !(area > 0.0 && area.is_finite()) {
+        return Vec::new();
+    }
+    let highest = curve.iter().fold(0.0, |m: f64, (_, density)| m.max(*density));
+    // The point between two that is farthest off their line, and how far it is.
+    let farthest = |from: usize, to: usize| {
+        let ((x0, d0), (x1, d1)) = (curve[from], curve[to]);
+        let off = |i: usize| (curve[i].1 - d0 - (d1 - d0) * (curve[i].0 - x0) / (x1 - x0)).abs();
+        (from + 1..to).map(|i| (off(i), i)).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(off, i)| (off, from, i, to))
+    };
+    let mut places = vec![0, curve.len() - 1];
+    let mut gaps: Vec<(f64, usize, usize, usize)> = farthest(0, curve.len() - 1).into_iter().collect();
+    while places.len() < SKETCH
+        && let Some(widest) = (0..gaps.len()).max_by(|&a, &b| gaps[a].0.total_cmp(&gaps[b].0))
+        && gaps[widest].0 > INVISIBLE * highest
+    {
+        let (_, from, place, to) = gaps.swap_remove(widest);
+        places.push(place);
+        gaps.extend(farthest(from, place).into_iter().chain(farthest(place, to)));
+    }
+    places.sort_unstable();
+    places.into_iter().map(|i| [curve[i].0, curve[i].1 / area].map(six_digits)).collect()
+}
+
+fn six_digits(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(value)
 }
 
 /// A quantity derived from the grid's parameters, with the quadrature's own weights.
@@ -146,8 +197,11 @@ pub(super) fn weighted(name: &str, values: &[f64], weights: &[f64]) -> QuantityS
     let variance = values.iter().zip(weights).map(|(v, w)| (v - mean).powi(2) * w).sum::<f64>() / total;
     let sorted = Sorted::new(values, weights);
     let quantiles = PROBABILITIES.map(|p| sorted.quantile(p));
-    let hdi90 = highest_density_of_values(values, weights, &sorted, 0.9);
-    QuantitySummary::new(name, mean, variance.sqrt(), quantiles, hdi90)
+    let curve = smoothed(values, weights, &sorted);
+    let hdi90 = highest_density_of_values(&curve, &sorted, 0.9);
+    let mut out = QuantitySummary::new(name, mean, variance.sqrt(), quantiles, hdi90);
+    out.curve = sketch(&curve);
+    out
 }
 
 /// A kernel density curve of weighted values between their 0.05 % and 99.95 % quantiles.
@@ -227,13 +281,12 @@ fn highest_density(curve: &[(f64, f64)], mass: &[f64], share: f64) -> Vec<[f64; 
 }
 
 /// The set of weighted values with the highest density: where it is one interval, the shortest that holds its share; else by
-/// the order of a smoothed curve, but with the mass of the values themselves.
-fn highest_density_of_values(values: &[f64], weights: &[f64], sorted: &Sorted, share: f64) -> Vec<[f64; 2]> {
+/// the order of their smoothed curve, but with the mass of the values themselves.
+fn highest_density_of_values(curve: &[(f64, f64)], sorted: &Sorted, share: f64) -> Vec<[f64; 2]> {
     const PLACES: usize = 500;
-    let curve = smoothed(values, weights, sorted);
     if curve.len() > 2 {
-        let cells = (0..curve.len()).map(|i| sorted.cdf(edge(&curve, i + 1)) - sorted.cdf(edge(&curve, i)));
-        let intervals = highest_density(&curve, &cells.collect::<Vec<_>>(), share);
+        let cells = (0..curve.len()).map(|i| sorted.cdf(edge(curve, i + 1)) - sorted.cdf(edge(curve, i)));
+        let intervals = highest_density(curve, &cells.collect::<Vec<_>>(), share);
         if intervals.len() > 1 {
             return intervals;
         }
@@ -367,7 +420,7 @@ impl Replicated {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::special::{normal_cdf, normal_quantile};
+    use crate::special::{normal_cdf, normal_density, normal_quantile};
 
     /// Quantiles of a normal as equally weighted values.
     fn normal(n: usize, mean: f64, sd: f64) -> impl Iterator<Item = f64> {
@@ -419,5 +472,34 @@ mod tests {
             assert!((count - n as f64 * expected).abs() < 2.0, "{i}: {count}");
         }
         assert!(draws.iter().zip(of_unit).all(|(x, unit)| unit == usize::from(x[0] >= 50.0)));
+    }
+
+    #[test]
+    fn a_sketch_follows_narrow_peaks_and_has_unit_area() {
+        let density = |x: f64| 0.9 * normal_density(x) + 0.1 * normal_density((x - 3.0) / 0.01) / 0.01;
+        let curve: Vec<(f64, f64)> = (0..CURVE).map(|i| -5.0 + 0.005 * i as f64).map(|x| (x, density(x))).collect();
+        let shown = sketch(&curve);
+        assert!(shown.len() <= SKETCH && shown.is_sorted_by(|a, b| a[0] < b[0]), "{}", shown.len());
+        let area: f64 = shown.windows(2).map(|w| 0.5 * (w[0][1] + w[1][1]) * (w[1][0] - w[0][0])).sum();
+        let highest = density(3.0);
+        // Each line is off by less than what is invisible, over ten units; six digits of both are a rounding besides.
+        assert!((area - 1.0).abs() < 10.0 * INVISIBLE * highest, "{area}");
+        assert!(shown.iter().any(|[x, d]| *x == 3.0 && (d / highest - 1.0).abs() < 1e-3), "the peak is a point of it");
+        let text = serde_json::to_string_pretty(&QuantitySummary {
+            curve: shown,
+            ..QuantitySummary::new("x", 0.0, 1.0, [0.0; 5], Vec::new())
+        });
+        let text = text.unwrap();
+        assert!(text.lines().count() < 30, "{text}");
+        assert_eq!(
+            serde_json::from_str::<QuantitySummary>(&text).unwrap().curve.len(),
+            text.matches("],[").count() + 1
+        );
+    }
+
+    #[test]
+    fn what_has_no_density_has_no_curve() {
+        assert!(weighted("x", &[2.0; 10], &[0.1; 10]).curve.is_empty());
+        assert!(weighted("x", &[f64::NAN, 1.0, 2.0], &[1.0; 3]).curve.iter().flatten().all(|x| x.is_finite()));
     }
 }

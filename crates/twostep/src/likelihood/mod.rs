@@ -67,6 +67,17 @@ pub trait Likelihood: Send + Sync {
     }
 }
 
+/// `log p(y | mu, sd)` of one measurement, `mu` on the family's scale; minus infinity where the family cannot produce it, or
+/// where `mu` is NaN.
+pub fn log_likelihood(family: &dyn Likelihood, y: f64, mu: f64, sd: f64) -> f64 {
+    let value = match family.observe(y) {
+        Ok((Observed::Gaussian(z) | Observed::Direct(z), log_slope)) => family.score(z, mu, sd).log_lik + log_slope,
+        Ok((Observed::Below(z), _)) => RowKind::Below.score(family, z, mu, sd).log_lik,
+        Err(_) => f64::NEG_INFINITY,
+    };
+    if value.is_nan() { f64::NEG_INFINITY } else { value }
+}
+
 /// Values with the same measurement sd and their locations under every draw.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {

@@ -315,10 +315,7 @@ impl<'a> Sweep<'a> {
             let (width, error) = (unknown.width_90?, unknown.width_90_standard_error.unwrap_or(f64::NAN));
             Some([width, width - error, width + error])
         };
-        let y = |study: &Study, unknown: &str| {
-            let label = format!("width of the 90 % interval of {}", Self::label(study, unknown));
-            Axis::new(label)
-        };
+        let y = |study: &Study, unknown: &str| Axis::new(format!("90 % width of {}", Self::label(study, unknown)));
         Figure {
             id: "sharpness".into(),
             title: "Sharpness".into(),
@@ -340,7 +337,7 @@ impl<'a> Sweep<'a> {
             let found = unknown.coverage.iter().find(|coverage| coverage.level == NINETY)?;
             Some([found.share, found.lower, found.upper].map(|share| 100.0 * share))
         };
-        let y = |_: &Study, _: &str| Axis::new("coverage of 90 % intervals (%)");
+        let y = |_: &Study, _: &str| Axis::new("90 % coverage (%)");
         Figure {
             id: "coverage-90".into(),
             title: "Coverage of 90 % intervals".into(),
@@ -391,7 +388,7 @@ impl<'a> Sweep<'a> {
                         label: "nominal coverage".into(),
                         ..Axis::of(levels.iter().map(|level| format!("{:.0} %", 100.0 * level)).collect())
                     },
-                    y: Axis::new("observed − nominal (points)"),
+                    y: Axis::new("excess (points)"),
                     marks,
                 });
             }
@@ -401,7 +398,7 @@ impl<'a> Sweep<'a> {
             id: "coverage".into(),
             title: "Do intervals hold the truth as often as they say?".into(),
             caption: format!(
-                "Share of the trials whose central interval holds the truth minus the share that it should be, in percentage points: \
+                "Excess: share of the trials whose central interval holds the truth minus the share that it should be, in percentage points: \
                  below zero intervals are too narrow, above too wide. Lines are 95 % intervals that respect T-trials. {}.{}",
                 self.trials(),
                 self.about_ends()
@@ -476,10 +473,10 @@ impl<'a> Sweep<'a> {
             Panel {
                 title: title.to_owned(),
                 x: x.clone(),
-                y: Axis { range: Some([0.0, 100.0]), ..Axis::new("coverage of 90 % intervals (%)") },
+                y: Axis { range: Some([0.0, 100.0]), ..Axis::new("90 % coverage (%)") },
                 marks: coverage,
             },
-            Panel { title: title.to_owned(), x, y: Axis::new(format!("width of {label}")), marks: width },
+            Panel { title: title.to_owned(), x, y: Axis::new(format!("90 % width of {label}")), marks: width },
         ])
     }
 }
@@ -518,12 +515,11 @@ fn intervals(method: Method, values: Vec<[f64; 6]>) -> [Mark; 2] {
     [series.mark(Shape::Intervals(Direction::Vertical, values)), series.mark(Shape::Points(points, Vec::new()))]
 }
 
-/// Gives all panels one vertical range, symmetric about zero.
+/// Gives all panels one vertical range, symmetric about zero, that holds all lines and intervals; bands may be cut off.
 fn share_range(panels: &mut [Panel]) {
     let heights = panels.iter().flat_map(|panel| &panel.marks).flat_map(|mark| -> Vec<f64> {
         match &mark.shape {
             Shape::Line(points) => points.iter().map(|p| p[1]).collect(),
-            Shape::Band(points) => points.iter().flat_map(|p| [p[1], p[2]]).collect(),
             Shape::Intervals(_, values) => values.iter().flat_map(|v| [v[1], v[5]]).collect(),
             _ => Vec::new(),
         }
@@ -535,7 +531,7 @@ fn share_range(panels: &mut [Panel]) {
 }
 
 /// A number in three digits at most.
-fn short(value: f64) -> String {
+pub(super) fn short(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
     }

@@ -16,6 +16,9 @@ const SCRIPT: &str = include_str!("assets/report.js");
 const REGULAR: &[u8] = include_bytes!("assets/inter-regular.woff2");
 const SEMIBOLD: &[u8] = include_bytes!("assets/inter-semibold.woff2");
 
+/// Most bytes of a figure's data that stand in the page; those of others lie in its CSV file alone.
+const MOST_DATA: usize = 50_000;
+
 /// A cell of a table.
 pub(super) enum Cell {
     /// Words, which are wrapped.
@@ -113,13 +116,20 @@ impl Page {
             (1, _) => " matrix",
             _ => "",
         };
-        let _ = write!(
-            self.body,
-            "<figure id=\"{id}\"><div class=\"tools\"><button class=\"tool\" type=\"button\" data-csv=\"{id}-data\" \
-             data-file=\"{}.csv\">data</button></div><h3>{}</h3><div class=\"legend\">",
-            escaped(&figure.id),
-            escaped(&figure.title)
-        );
+        let csv = String::from_utf8_lossy(&figure.table()?.to_csv()?).into_owned();
+        let (tools, data) = match csv.len() <= MOST_DATA {
+            true => (
+                format!(
+                    "<div class=\"tools\"><button class=\"tool\" type=\"button\" data-csv=\"{id}-data\" \
+                     data-file=\"{}.csv\">data</button></div>",
+                    escaped(&figure.id)
+                ),
+                format!("<script type=\"application/json\" id=\"{id}-data\">{}</script>", json(&csv)),
+            ),
+            false => Default::default(),
+        };
+        let _ =
+            write!(self.body, "<figure id=\"{id}\">{tools}<h3>{}</h3><div class=\"legend\">", escaped(&figure.title));
         for (name, swatch) in svg::legend(figure, Theme::Page) {
             let name = escaped(&name);
             let _ = write!(
@@ -128,14 +138,11 @@ impl Page {
                  <svg viewBox=\"0 0 26 12\" aria-hidden=\"true\">{swatch}</svg>{name}</button>"
             );
         }
-        let csv = String::from_utf8_lossy(&figure.table()?.to_csv()?).into_owned();
         let _ = writeln!(
             self.body,
-            "</div><div class=\"panels{class}\">{}</div><figcaption>{}</figcaption>\
-             <script type=\"application/json\" id=\"{id}-data\">{}</script></figure>",
+            "</div><div class=\"panels{class}\">{}</div><figcaption>{}</figcaption>{data}</figure>",
             panels.concat(),
-            with_code(&figure.caption),
-            json(&csv)
+            with_code(&figure.caption)
         );
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! What finished results show: figures, the report, files for other programs. Nothing is computed that changes a result.
 
+pub mod answer;
+pub mod arviz;
 pub mod calibration;
 pub mod figure;
 mod html;
@@ -67,8 +69,8 @@ impl SettingReport {
             None => Vec::new(),
         };
         let known: Vec<&Budget> = budgets.iter().flatten().collect();
-        let _ = &known;
-        let figures = surrogate::figures(&findings)?;
+        let mut figures = answer::figures(&findings, &known)?;
+        figures.extend(surrogate::figures(&findings)?);
         Ok(Self { figures, budgets, enough: project.kept_enough(index)?, findings })
     }
 
@@ -78,7 +80,6 @@ impl SettingReport {
         let share = |q: &crate::infer::VarianceShares| (q.name.clone(), q.approximation.share + q.epistemic.share);
         budget.quantities.iter().map(share).collect()
     }
-
 }
 
 /// Everything that a project's results show.
@@ -164,6 +165,7 @@ impl<'a> Report<'a> {
         for (i, setting) in self.settings.iter().enumerate() {
             let text = methods::methods(&setting.findings, self.calibration(i));
             put(&setting.findings.folder, vec![("methods.md".into(), text.into_bytes())]);
+            put(&setting.findings.folder, arviz::files(&setting.findings)?);
         }
         let drawn: Vec<(PathBuf, Vec<(String, Vec<u8>)>)> = self
             .figures()

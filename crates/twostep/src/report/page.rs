@@ -31,13 +31,19 @@ pub(super) fn page(report: &Report<'_>) -> Result<String> {
     }
     for (i, setting) in report.settings.iter().enumerate() {
         if settings.len() == 1 {
-            sections(&mut page, setting, report.calibration(i), true)?;
+            sections(&mut page, setting, report.calibration(i), None, true)?;
             continue;
         }
         page.set_prefix(&format!("setting-{}-", i + 1));
-        page.list("all", &described(&setting.findings.label));
-        page.fold("all", &described(&setting.findings.label), "setting", i == 0);
-        sections(&mut page, setting, report.calibration(i), false)?;
+        page.list("all", &format!("Setting {}", i + 1));
+        let name = format!("Setting {}: {}", i + 1, described(&setting.findings.label));
+        page.fold("all", &name, "setting", i == 0);
+        let trained = |setting: &SettingReport| {
+            let stages = setting.findings.records.iter();
+            stages.take(2).map(|(_, record)| record.fingerprint.clone()).collect::<Vec<_>>()
+        };
+        let same = report.settings[..i].iter().position(|before| trained(before) == trained(setting));
+        sections(&mut page, setting, report.calibration(i), same.map(|before| before + 1), false)?;
         page.unfold();
         page.set_prefix("");
     }
@@ -97,7 +103,10 @@ fn overview(page: &mut Page, report: &Report<'_>) -> Result<()> {
             let label = setting.findings.label.iter().map(|(_, value)| Cell::Text(value.clone()));
             let find = |name: &&str| answer.unknowns.iter().find(|summary| summary.name == **name);
             let cells = quantities.iter().map(|name| Cell::Number(find(name).map_or(String::new(), words::quantity)));
-            rows.push((leads, label.chain([Cell::Text(words::title(&answer.method).to_owned())]).chain(cells).collect()));
+            rows.push((
+                leads,
+                label.chain([Cell::Number(words::title(&answer.method).to_owned())]).chain(cells).collect(),
+            ));
         }
     }
     if !rows.is_empty() {
@@ -109,7 +118,15 @@ fn overview(page: &mut Page, report: &Report<'_>) -> Result<()> {
 }
 
 /// Everything about one setting.
-fn sections(page: &mut Page, setting: &SettingReport, calibration: Option<&Calibration>, listed: bool) -> Result<()> {
+///
+/// `same` is the number of an earlier setting whose surrogate this one shares.
+fn sections(
+    page: &mut Page,
+    setting: &SettingReport,
+    calibration: Option<&Calibration>,
+    same: Option<usize>,
+    listed: bool,
+) -> Result<()> {
     let findings = &setting.findings;
     let section = |page: &mut Page, id: &str, title: &str| match listed {
         true => page.section(id, title),
@@ -149,7 +166,11 @@ fn sections(page: &mut Page, setting: &SettingReport, calibration: Option<&Calib
         diagnostics(page, &findings.answers);
     }
     section(page, "surrogate-section", "The surrogate");
-    surrogate(page, setting)
+    match same {
+        Some(number) => page.paragraph(&format!("Runs and surrogate are those of setting {number}, shown there.")),
+        None => surrogate(page, setting)?,
+    }
+    Ok(())
 }
 
 /// Figures of the answer, in the order in which they are shown.
@@ -168,8 +189,10 @@ fn answers_table(page: &mut Page, setting: &SettingReport) {
     let header: Vec<String> = ["method".to_owned()].into_iter().chain(names).chain(["trust".to_owned()]).collect();
     let row = |(i, answer): (usize, &IPosterior)| {
         let cells = answer.unknowns.iter().map(|summary| Cell::Number(words::quantity(summary)));
-        let all =
-            [Cell::Text(words::title(&answer.method).to_owned())].into_iter().chain(cells).chain([Cell::Text(answer.trust.clone())]);
+        let all = [Cell::Number(words::title(&answer.method).to_owned())]
+            .into_iter()
+            .chain(cells)
+            .chain([Cell::Text(answer.trust.clone())]);
         (i == 0, all.collect())
     };
     let rows: Vec<(bool, Vec<Cell>)> = findings.answers.iter().enumerate().map(row).collect();
@@ -189,7 +212,7 @@ fn budget_table(page: &mut Page, setting: &SettingReport) {
             rows.push((
                 false,
                 vec![
-                    Cell::Text(budget.method.title().to_owned()),
+                    Cell::Number(budget.method.title().to_owned()),
                     Cell::Text(quantity.name.clone()),
                     share(quantity.noise),
                     share(quantity.approximation),
@@ -234,7 +257,7 @@ fn diagnostics(page: &mut Page, answers: &[IPosterior]) {
         (
             false,
             vec![
-                Cell::Text(words::title(&answer.method).to_owned()),
+                Cell::Number(words::title(&answer.method).to_owned()),
                 Cell::Text(answer.engine.clone()),
                 number(d.max_r_hat, 3),
                 number(least(|u| u.ess_bulk), 0),

@@ -1,7 +1,7 @@
 //! The paper's results figures and tables from its studies: each study is written into a folder, run there as far as it is not
 //! finished, and arranged as the paper does.
 
-use super::calibration::Sweep;
+use super::calibration::{Sweep, short};
 use super::figure::{Axis, Direction, Figure, Ink, Mark, Panel, Series, Shape};
 use crate::draws::Sorted;
 use crate::error::{Error, Result};
@@ -21,7 +21,14 @@ use std::path::Path;
 const CURVE: usize = 121;
 
 /// Density below which a curve is not worth room, relative to its peak.
-const FAINT: f64 = 2e-3;
+const FAINT: f64 = 5e-3;
+
+/// Densities are cut off above so many times the peak of the lowest: they have equal areas, so that it would be flat beside a
+/// narrow one.
+const TALLEST: f64 = 5.0;
+
+/// Words on that for captions.
+const CUT: &str = "Peaks more than five times as high as the lowest are cut off.";
 
 /// I-draws of all methods together in the pairs plot of case study 3, as in the paper; T-draws in that of case study 2.
 const DOTS: usize = 5000;
@@ -122,7 +129,8 @@ pub fn figure(number: usize, folder: &Path, monitor: &dyn Monitor) -> Result<Mad
 
 /// The study as it lies in the folder, written there if it is missing; results lie beside it in `results`.
 fn project(name: &str, folder: &Path, results: &str, monitor: &dyn Monitor) -> Result<Project> {
-    let unknown = || Error::failed("twostep paper", format!("there is no shipped study {name}"), "report this as a bug");
+    let unknown =
+        || Error::failed("twostep paper", format!("there is no shipped study {name}"), "report this as a bug");
     let (_, files) = shipped().iter().find(|(other, _)| *other == name).ok_or_else(unknown)?;
     std::fs::create_dir_all(folder)
         .map_err(|problem| Error::file(folder, problem, "choose a folder you may write to with --out"))?;
@@ -188,6 +196,17 @@ fn densities(found: &Findings, quantity: &str) -> Vec<Mark> {
     std::iter::once(truth).chain(methods(found).filter_map(curve)).collect()
 }
 
+/// Heights up to which densities are shown, so that the lowest can be seen beside the highest.
+fn heights(marks: &[Mark]) -> Option<[f64; 2]> {
+    let peak = |mark: &Mark| match &mark.shape {
+        Shape::Line(points) => points.iter().map(|point| point[1]).reduce(f64::max),
+        _ => None,
+    };
+    let peaks: Vec<f64> = marks.iter().filter_map(peak).collect();
+    let (low, high) = peaks.iter().fold((f64::INFINITY, 0.0), |(l, h): (f64, f64), p| (l.min(*p), h.max(*p)));
+    (high > 0.0).then_some([0.0, 1.05 * high.min(TALLEST * low)])
+}
+
 /// Where the curves are worth room.
 fn visible(marks: &[Mark]) -> Option<[f64; 2]> {
     let mut ends: Option<[f64; 2]> = None;
@@ -204,7 +223,7 @@ fn visible(marks: &[Mark]) -> Option<[f64; 2]> {
 fn density_panel(title: String, found: &Findings, quantity: &str, range: Option<[f64; 2]>) -> Panel {
     let marks = densities(found, quantity);
     let range = range.or_else(|| visible(&marks));
-    let y = Axis { bare: true, ..Axis::new("density") };
+    let y = Axis { bare: true, range: heights(&marks), ..Axis::new("density") };
     Panel { title, x: Axis { range, ..Axis::new(quantity) }, y, marks }
 }
 
@@ -218,8 +237,10 @@ fn by_sigma_a(all: &[Findings], range: [f64; 2]) -> Figure {
     arranged(
         panels.len(),
         panels,
-        "I-posterior densities by the four methods, for several widths sigma_A of the T-likelihood: Point does not know of it, E-Lik and \
-         E-Post widen with it, E-Log-Lik narrows. All of them are exact: the T-posterior enters as quadrature nodes.",
+        format!(
+            "I-posterior densities by the four methods, for several widths sigma_A of the T-likelihood: Point does not know of it, \
+             E-Lik and E-Post widen with it, E-Log-Lik narrows. All of them are exact: the T-posterior enters as quadrature nodes. {CUT}"
+        ),
     )
 }
 
@@ -241,8 +262,7 @@ fn surrogate_panel(title: String, found: &Findings, with_error: bool) -> Result<
     let mut eta = Matrix::default();
     output.surrogate.predict(&x, &coefficients, &mut eta, &mut Scratch::default());
     let (shift, factor) = output.affine;
-    let nodes: Vec<f64> =
-        (0..ERROR_NODES).map(|i| normal_quantile((i as f64 + 0.5) / ERROR_NODES as f64)).collect();
+    let nodes: Vec<f64> = (0..ERROR_NODES).map(|i| normal_quantile((i as f64 + 0.5) / ERROR_NODES as f64)).collect();
     let (mut mean, mut epistemic, mut predictive) = (Vec::new(), Vec::new(), Vec::new());
     for i in 0..CURVE {
         let values: Vec<f64> = eta.row(i).iter().map(|eta| shift + factor * eta).collect();
@@ -291,13 +311,16 @@ fn posteriors(
             if i == 0 {
                 panels.push(surrogate_panel(format!("N_T = {n_t}"), found, with_error)?);
             }
-            panels.push(density_panel(format!("N_T = {n_t}, true omega = {truth}"), found, "omega", None));
+            panels.push(density_panel(format!("N_T = {n_t}, omega = {truth}"), found, "omega", None));
         }
     }
     Ok(arranged(
         1 + truths.len(),
         panels,
-        "Left: training runs and the T-posterior predictive. Right: I-posterior densities by the four methods, for several true values.",
+        format!(
+            "Left: training runs and the T-posterior predictive. Right: I-posterior densities by the four methods, for several true \
+             values. {CUT}"
+        ),
     ))
 }
 
@@ -306,28 +329,28 @@ fn selected_pce(all: &[Findings]) -> Result<Figure> {
     let mut panels = Vec::new();
     for n_t in ["10", "20"] {
         for (i, (carried, theta)) in THETAS.into_iter().enumerate() {
-            let keys = [
-                ("design.runs", n_t),
-                ("measurements.synthetic.truth.omega", "-0.05"),
-                ("infer.propagate", carried),
-            ];
+            let keys =
+                [("design.runs", n_t), ("measurements.synthetic.truth.omega", "-0.05"), ("infer.propagate", carried)];
             let found = setting(all, &keys)?;
             if i == 0 {
                 panels.push(surrogate_panel(format!("N_T = {n_t}"), found, true)?);
             }
-            panels.push(density_panel(format!("N_T = {n_t}, theta = {theta}"), found, "omega", None));
+            panels.push(density_panel(format!("N_T = {n_t}: {theta}"), found, "omega", None));
         }
     }
     Ok(arranged(
         3,
         panels,
-        "Left: training runs and the T-posterior predictive of a polynomial of degree 5, which cannot follow the simulator. Right: \
-         I-posterior densities at omega = -0.05, carrying the uncertainty of the coefficients alone, or the approximation error too.",
+        format!(
+            "Left: training runs and the T-posterior predictive of a polynomial of degree 5, which cannot follow the simulator. Right: \
+             I-posterior densities at omega = -0.05, carrying the uncertainty of the coefficients alone, or the approximation error \
+             too. {CUT}"
+        ),
     ))
 }
 
 /// What is carried into the I-step, as the sweep writes it, and the paper's name of it.
-const THETAS: [(&str, &str); 2] = [("coefficients", "c"), ("coefficients + sigma-a", "(c, sigma_A)")];
+const THETAS: [(&str, &str); 2] = [("coefficients", "c"), ("coefficients + sigma-a", "c, sigma_A")];
 
 /// ECDF differences at the ends of the sweep, then log-gamma, sharpness and coverage against N_T.
 fn logistic_calibration(name: &str, folder: &Path, monitor: &dyn Monitor) -> Result<Figure> {
@@ -365,19 +388,19 @@ fn pce_calibration(name: &str, folder: &Path, monitor: &dyn Monitor) -> Result<F
         };
         let ecdf = of_theta(Some("10")).ecdf().panels.into_iter();
         above.extend(ecdf.map(|panel| {
-            let title = format!("{}, theta = {theta}", panel.title);
+            let title = format!("{}: {theta}", panel.title);
             titled(panel, title)
         }));
         let whole = of_theta(None);
         for (row, figure) in below.iter_mut().zip([whole.log_gamma(), whole.sharpness()]) {
-            row.extend(figure.panels.into_iter().map(|panel| titled(panel, format!("theta = {theta}"))));
+            row.extend(figure.panels.into_iter().map(|panel| titled(panel, theta.to_owned())));
         }
     }
     above.extend(below.into_iter().flatten());
     Ok(arranged(
         Method::ALL.len(),
         above,
-        "Above: ECDF differences of the ranks of omega for N_T = 10 with 95 % envelopes, carrying the coefficients alone or sigma_A too. \
+        "Above: ECDF differences of the ranks of omega for N_T = 10 with 95 % envelopes, carrying the coefficients c alone or sigma_A too. \
          Below: log-gamma with the 5 % point of independent trials, and mean width of 90 % intervals.",
     ))
 }
@@ -455,14 +478,17 @@ fn pairs(
     let axis = |i: usize| Axis { range: range(i), ..Axis::new(&names[i]) };
     let panel = |row: usize, column: usize| {
         let (y, marks) = match row.cmp(&column) {
-            std::cmp::Ordering::Equal => (Axis { bare: true, ..Axis::new("density") }, diagonal(row)),
+            std::cmp::Ordering::Equal => {
+                let marks = diagonal(row);
+                (Axis { bare: true, range: heights(&marks), ..Axis::default() }, marks)
+            }
             std::cmp::Ordering::Greater => (axis(row), below(row, column)),
             std::cmp::Ordering::Less => return Panel::default(),
         };
         Panel { title: String::new(), x: axis(column), y, marks }
     };
     let panels = (0..names.len()).flat_map(|row| (0..names.len()).map(move |column| (row, column)));
-    Figure { aspect: 0.9, ..arranged(names.len(), panels.map(|(row, column)| panel(row, column)).collect(), caption) }
+    Figure { aspect: 0.75, ..arranged(names.len(), panels.map(|(row, column)| panel(row, column)).collect(), caption) }
 }
 
 /// Seconds that the I-step of a setting took.
@@ -507,13 +533,17 @@ fn times(name: &str, folder: &Path, monitor: &dyn Monitor) -> Result<Figure> {
                 let mut points = Vec::new();
                 for found in &all {
                     let is = |key: &str, value: &str| swept(found, key) == Some(value);
-                    if is("infer.engine", engine) && is("surrogate.degree", degree) && only_method(found) == Some(method) {
+                    if is("infer.engine", engine)
+                        && is("surrogate.degree", degree)
+                        && only_method(found) == Some(method)
+                    {
                         let draws = swept(found, "train.draws").and_then(|draws| draws.parse().ok());
                         points.push([draws.unwrap_or(f64::NAN), seconds(found)?]);
                     }
                 }
                 let series = Series::method(method);
-                marks.extend([series.mark(Shape::Line(points.clone())), series.mark(Shape::Points(points, Vec::new()))]);
+                marks
+                    .extend([series.mark(Shape::Line(points.clone())), series.mark(Shape::Points(points, Vec::new()))]);
             }
             panels.push(Panel {
                 title: format!("{engine}, degree {degree}"),
@@ -539,7 +569,8 @@ fn share_log_range(panels: &mut [Panel]) {
         Shape::Line(points) => points.iter().map(|point| point[1]).collect(),
         _ => Vec::new(),
     });
-    let (low, high) = heights.filter(|y| *y > 0.0).fold((f64::INFINITY, 0.0), |(l, h): (f64, f64), y| (l.min(y), h.max(y)));
+    let (low, high) =
+        heights.filter(|y| *y > 0.0).fold((f64::INFINITY, 0.0), |(l, h): (f64, f64), y| (l.min(y), h.max(y)));
     if low < high {
         panels.iter_mut().for_each(|panel| panel.y.range = Some([0.8 * low, 1.25 * high]));
     }
@@ -596,8 +627,8 @@ fn parameters(all: &[Findings]) -> Result<Table> {
     let mut row = |step: &str, name: String, value: String| rows.push([step.to_owned(), name, value]);
     let (runs, y) = (&training.inputs, &training.outputs[0].1);
     for i in 0..y.len() {
-        row("T", format!("omega_T({})", i + 1), runs[(i, 0)].to_string());
-        row("T", format!("y_T({})", i + 1), y[i].to_string());
+        row("T", format!("omega_T({})", i + 1), short(runs[(i, 0)]));
+        row("T", format!("y_T({})", i + 1), short(y[i]));
     }
     let coefficients = |study: &Study| study.outputs[0].surrogate.clone();
     let names: Vec<String> = found.posterior.iter().flat_map(|p| p.draws.names().to_vec()).collect();
@@ -619,4 +650,56 @@ fn parameters(all: &[Findings]) -> Result<Table> {
     }
     let column = |i: usize| rows.iter().map(|row| row[i].clone()).collect::<Vec<_>>();
     Table::new().with_texts("step", column(0))?.with_texts("parameter", column(1))?.with_texts("value", column(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::Silent;
+
+    #[test]
+    fn drawings_and_unknown_numbers_are_refused() {
+        let folder = std::env::temp_dir().join(format!("twostep-paper-{}-none", std::process::id()));
+        let refused = |number: usize| figure(number, &folder, &Silent).err().unwrap().to_string();
+        assert!(refused(2).contains("figure 2 is a drawing"));
+        assert!(refused(16).contains("the paper has no figure 16"));
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn every_study_of_a_figure_is_shipped() {
+        for (place, numbered) in FIGURES.iter().enumerate() {
+            assert_eq!(numbered.number, place + 1);
+            assert!(numbered.studies.iter().all(|study| shipped().iter().any(|(name, _)| name == study)));
+        }
+    }
+
+    #[test]
+    fn the_slope_only_figure_shows_what_the_study_found() {
+        let folder = std::env::temp_dir().join(format!("twostep-paper-{}-slope", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        let made = figure(10, &folder, &Silent).unwrap();
+        assert_eq!((made.figure.id.as_str(), made.figure.panels.len()), ("figure-10", 2));
+        for panel in &made.figure.panels {
+            assert_eq!(panel.marks.len(), 1 + Method::ALL.len(), "the true value, and each method");
+            for mark in &panel.marks[1..] {
+                let Shape::Line(points) = &mark.shape else { panic!("{mark:?}") };
+                assert!(points.len() > 2, "{:?}", mark.series);
+            }
+        }
+        // For sigma_A = 1 the sign of the slope is open: E-Lik has a maximum on each side of zero.
+        let Shape::Line(e_lik) = &made.figure.panels[1].marks[1].shape else { panic!("a line") };
+        let rises = |low: f64, high: f64| {
+            let inside: Vec<f64> = e_lik.iter().filter(|p| low < p[0] && p[0] < high).map(|p| p[1]).collect();
+            let peak = inside.iter().fold(0.0, |peak: f64, y| peak.max(*y));
+            inside.first().is_some_and(|y| *y < peak) && inside.last().is_some_and(|y| *y < peak)
+        };
+        assert!(rises(-3.0, 0.0) && rises(0.0, 3.0));
+        // Nothing is computed again.
+        let stages = folder.join("slope.twostep/stages.json");
+        let before = std::fs::metadata(&stages).and_then(|file| file.modified()).ok();
+        assert_eq!(figure(10, &folder, &Silent).unwrap().figure, made.figure);
+        assert_eq!(std::fs::metadata(&stages).and_then(|file| file.modified()).ok(), before);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }

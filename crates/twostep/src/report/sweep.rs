@@ -11,6 +11,7 @@ pub(super) fn figures(settings: &[SettingReport]) -> Vec<Figure> {
         settings.iter().filter(|setting| !setting.findings.answers.is_empty()).collect();
     let Some(first) = finished.first() else { return Vec::new() };
     let rows: Vec<String> = finished.iter().map(|setting| name(&setting.findings.label)).collect();
+    let keys = first.findings.label.iter().map(|(key, _)| short(key)).collect::<Vec<_>>().join(", ");
     let methods: Vec<Method> = Method::ALL.into_iter().filter(|method| has(&finished, *method)).collect();
     let panel = |quantity: &str| {
         let mut marks: Vec<Mark> = Vec::new();
@@ -36,7 +37,7 @@ pub(super) fn figures(settings: &[SettingReport]) -> Vec<Figure> {
         Panel {
             title: quantity.to_owned(),
             x: Axis::new(words::with_unit(quantity, &first.findings.study)),
-            y: Axis::of(rows.clone()),
+            y: Axis { label: keys.clone(), ..Axis::of(rows.clone()) },
             marks,
         }
     };
@@ -55,8 +56,12 @@ fn has(settings: &[&SettingReport], method: Method) -> bool {
     settings.iter().any(|setting| setting.findings.answers.iter().any(|answer| answer.method == method.name()))
 }
 
-/// `runs = 10, seed = 2`: the last part of each key is enough to tell settings apart on an axis.
+/// `10, 2`: the values, whose keys stand beside the axis.
 fn name(label: &[(String, String)]) -> String {
-    let short = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
-    label.iter().map(|(key, value)| format!("{} = {value}", short(key))).collect::<Vec<_>>().join(", ")
+    label.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// The last part of a key.
+fn short(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or(key)
 }

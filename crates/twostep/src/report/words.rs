@@ -163,11 +163,39 @@ pub fn answer(findings: &Findings) -> Vec<Sentence> {
     answer.unknowns.iter().map(of_quantity).collect()
 }
 
-/// Whether a posterior lies in several places: they are clearly shorter together than the central interval. Those of a flat
-/// posterior, which has no highest density, are as long.
-fn is_split(places: &[[f64; 2]], width: f64) -> bool {
-    const CLEARLY: f64 = 0.9;
-    places.len() > 1 && places.iter().map(|[low, high]| high - low).sum::<f64>() < CLEARLY * width
+/// Gaps between intervals that are a smaller part of all they span are ripples of the posterior, not places apart.
+const RIPPLE: f64 = 0.1;
+
+/// The intervals of highest density that lie apart.
+fn places(summary: &QuantitySummary) -> Vec<[f64; 2]> {
+    let mut all: Vec<[f64; 2]> =
+        summary.hdi90.iter().copied().filter(|ends| ends.iter().all(|e| e.is_finite())).collect();
+    all.sort_by(|a, b| a[0].total_cmp(&b[0]));
+    let span = all.last().map_or(0.0, |last| last[1]) - all.first().map_or(0.0, |first| first[0]);
+    let mut apart: Vec<[f64; 2]> = Vec::new();
+    for ends in all {
+        match apart.last_mut() {
+            Some(before) if ends[0] - before[1] < RIPPLE * span => before[1] = ends[1],
+            _ => apart.push(ends),
+        }
+    }
+    apart
+}
+
+/// Part of a posterior below `x`: by its density, or as of a normal where that is not known.
+fn below(summary: &QuantitySummary, x: f64) -> f64 {
+    let pieces = summary.curve.windows(2);
+    let mass = |pair: &[[f64; 2]], until: f64| {
+        let [a, b] = [pair[0], pair[1]];
+        let end = until.clamp(a[0], b[0]);
+        let height = a[1] + (b[1] - a[1]) * (end - a[0]) / (b[0] - a[0]).max(f64::MIN_POSITIVE);
+        0.5 * (end - a[0]) * (a[1] + height)
+    };
+    let all: f64 = pieces.clone().map(|pair| mass(pair, f64::INFINITY)).sum();
+    match all.is_finite() && all > 0.0 {
+        true => pieces.map(|pair| mass(pair, x)).sum::<f64>() / all,
+        false => normal_cdf((x - summary.mean) / summary.sd),
+    }
 }
 
 fn quantity_in_words(summary: &QuantitySummary, unit: Option<&str>, truth: Option<f64>) -> Sentence {
@@ -178,10 +206,9 @@ fn quantity_in_words(summary: &QuantitySummary, unit: Option<&str>, truth: Optio
         return Sentence::new(Tone::Caution, text);
     };
     let width = summary.q95 - summary.q05;
-    let modes: Vec<[f64; 2]> =
-        summary.hdi90.iter().copied().filter(|ends| ends.iter().all(|e| e.is_finite())).collect();
+    let modes = places(summary);
     let (text, intervals) = match modes.as_slice() {
-        _ if !is_split(&modes, width) => {
+        [] | [_] => {
             let text = format!("{name} is {mean}{unit}, between {low} and {high} with 90 % probability");
             (text, vec![[summary.q05, summary.q95]])
         }
@@ -263,7 +290,7 @@ struct Difference<'a> {
     distance: f64,
     /// Width of the second over that of the first.
     ratio: f64,
-    /// What the first, taken for a normal, puts outside the interval of the second.
+    /// What the first puts outside the interval of the second.
     outside: f64,
 }
 
@@ -276,7 +303,7 @@ fn differences<'a>(first: &'a IPosterior, second: &IPosterior) -> Vec<Difference
             name: &a.name,
             distance: place(b.mean).abs(),
             ratio: (b.q95 - b.q05) / (a.q95 - a.q05),
-            outside: normal_cdf(place(b.q05)) + normal_cdf(-place(b.q95)),
+            outside: below(a, b.q05) + 1.0 - below(a, b.q95),
         })
     });
     pairs.filter(|d| d.distance.is_finite() && d.ratio.is_finite() && d.ratio > 0.0 && d.outside.is_finite()).collect()

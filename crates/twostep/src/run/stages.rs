@@ -572,6 +572,7 @@ fn withdraw_undefined(posterior: &mut IPosterior, derived: &[Derived]) {
         let QuantitySummary { mean, sd, q05, q25, q50, q75, q95, .. } = quantity;
         [mean, sd, q05, q25, q50, q75, q95].into_iter().for_each(|number| *number = f64::NAN);
         quantity.hdi90.clear();
+        quantity.curve.clear();
         let QuantitySummary { mcse_mean, mcse_sd, ess_bulk, ess_tail, r_hat, quadrature_error, .. } = quantity;
         [mcse_mean, mcse_sd, ess_bulk, ess_tail, r_hat, quadrature_error].into_iter().for_each(|known| *known = None);
         quantity.mcse_quantiles = None;

@@ -23,7 +23,12 @@ pub fn summary(project: &Project, results: &[SettingResult]) -> Value {
                     let unknowns: Map<String, Value> = posterior
                         .unknowns
                         .iter()
-                        .map(|u| (u.name.clone(), serde_json::to_value(u).unwrap_or(Value::Null)))
+                        .map(|u| {
+                            let mut value = serde_json::to_value(u).unwrap_or(Value::Null);
+                            // For figures: many numbers, and none that a table has a place for.
+                            value.as_object_mut().map(|object| object.shift_remove("curve"));
+                            (u.name.clone(), value)
+                        })
                         .collect();
                     let value = json!({
                         "engine": posterior.engine,
