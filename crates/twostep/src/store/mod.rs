@@ -11,6 +11,7 @@ pub use t_posteriors::{TPosteriors, TrialPosterior};
 use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::infer::IPosterior;
+use crate::infer::propagation::Method;
 use crate::matrix::Matrix;
 use crate::mcmc::nuts::Transition;
 use crate::study::Stage;
@@ -55,6 +56,8 @@ pub struct StageRecord {
     pub files: Vec<String>,
     /// Seconds it took.
     pub seconds: f64,
+    /// When it was finished, in seconds since 1970 began; zero where that is not known.
+    pub finished: u64,
     /// Version of this program.
     pub version: String,
     /// Instruction set it ran on.
@@ -325,7 +328,8 @@ impl Folder {
             return Ok(());
         }
         // What is derived from the stages goes with them.
-        let derived = [ENOUGH, FITS, VERIFICATION[0], VERIFICATION[1]].map(str::to_owned);
+        let mut derived = [ENOUGH, FITS, VERIFICATION[0], VERIFICATION[1]].map(str::to_owned).to_vec();
+        derived.extend(Method::ALL.map(|method| format!("{}.nc", method.name())));
         self.remove_files(ledger.stages.values().flat_map(|record| &record.files).chain(&derived))?;
         ledger.stages.clear();
         self.write_json(LEDGER, &ledger)
