@@ -8,9 +8,7 @@ use crate::mcmc::nuts::Transition;
 use crate::run::{Calibration, Findings, Project, VERSION, log_likelihoods, predicted};
 use crate::stream::Stream;
 use crate::study::{Stage, Study};
-use crate::table::write_atomically;
 use netcdf_writer::{DimensionId, NcAttrValue, NcFileBuilder, NcWriteFormat, NcWriteOptions, NcWriteType};
-use std::path::{Path, PathBuf};
 
 /// Most draws from the prior.
 const PRIOR_DRAWS: usize = 4000;
@@ -23,17 +21,6 @@ const MOST_DRAWS: usize = 1000;
 
 /// What says that a file is ours.
 const LIBRARY: &str = "twostep";
-
-/// Writes the file of each I-posterior into the folder of its setting, where it differs from what is there, and removes
-/// those of methods that have none. Paths of all files.
-///
-/// # Errors
-/// What the system says.
-pub fn write(findings: &Findings) -> Result<Vec<PathBuf>> {
-    let files = files(findings)?;
-    let stale = Method::ALL.map(|method| format!("{}.nc", method.name()));
-    replace(&findings.folder, files, stale.into_iter())
-}
 
 /// Name and content of the file of each I-posterior.
 ///
@@ -54,15 +41,15 @@ pub fn files(findings: &Findings) -> Result<Vec<(String, Vec<u8>)>> {
     findings.answers.iter().map(of_answer).collect()
 }
 
-/// Writes the file of each method that was calibrated into the project's folder, with the number of the setting in its name
-/// where there is a sweep; as [`write`] does.
+/// Name and content of the file of each method that was calibrated, with the number of the setting in its name where there is a
+/// sweep.
 ///
 /// Group `prior_sbc`: the place of the truth in the posterior of each unknown, between 0 and 1, one draw a trial. Trials that failed
 /// are left out. `t_trial`, `i_trial` (from one) and `weight` are coordinates.
 ///
 /// # Errors
-/// What the system says.
-pub fn write_calibrations(project: &Project, calibrations: &[Calibration]) -> Result<Vec<PathBuf>> {
+/// None that results of this program have.
+pub fn calibration_files(project: &Project, calibrations: &[Calibration]) -> Result<Vec<(String, Vec<u8>)>> {
     let mut files = Vec::new();
     for (number, (setting, calibration)) in (1..).zip(project.settings().iter().zip(calibrations)) {
         for method in &setting.study.infer.methods {
@@ -73,29 +60,7 @@ pub fn write_calibrations(project: &Project, calibrations: &[Calibration]) -> Re
             files.push((name, calibration_file(&setting.study, calibration, *method)?));
         }
     }
-    let entries = std::fs::read_dir(project.folder()).into_iter().flatten().flatten();
-    let there = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let ours = there.filter(|name| name.starts_with("calibration_") && name.ends_with(".nc")).collect::<Vec<_>>();
-    replace(project.folder(), files, ours.into_iter())
-}
-
-/// Writes the files that differ, and removes those of `stale` that are ours and not among them.
-fn replace(folder: &Path, files: Vec<(String, Vec<u8>)>, stale: impl Iterator<Item = String>) -> Result<Vec<PathBuf>> {
-    for path in stale.filter(|name| files.iter().all(|(own, _)| own != name)).map(|name| folder.join(name)) {
-        let is_ours = |bytes: Vec<u8>| bytes.windows(LIBRARY.len()).any(|part| part == LIBRARY.as_bytes());
-        if std::fs::read(&path).is_ok_and(is_ours) {
-            std::fs::remove_file(&path).map_err(|e| Error::file(&path, e, "remove it by hand and run again"))?;
-        }
-    }
-    let mut paths = Vec::new();
-    for (name, content) in files {
-        let path = folder.join(name);
-        if std::fs::read(&path).ok().as_ref() != Some(&content) {
-            write_atomically(&path, &content)?;
-        }
-        paths.push(path);
-    }
-    Ok(paths)
+    Ok(files)
 }
 
 fn answer_file(findings: &Findings, prepared: &Prepared, derived: &[Derived], answer: &IPosterior) -> Result<Vec<u8>> {
@@ -125,7 +90,7 @@ fn answer_file(findings: &Findings, prepared: &Prepared, derived: &[Derived], an
         .map(|(o, measured)| (o, measured, names.legal(&measured.output)))
         .collect();
     let single = measured.len() == 1;
-    let rows_of = |name: &str| if single { "obs".to_owned() } else { format!("obs_{name}") };
+    let mut rows_of = |name: &str| if single { "obs".to_owned() } else { names.legal(&format!("obs_{name}")) };
     let rows: Vec<(String, usize)> = measured.iter().map(|(_, m, name)| (rows_of(name), m.y.len())).collect();
 
     if let Some(posterior) = &findings.posterior {
@@ -379,13 +344,8 @@ impl Group<'_> {
 }
 
 /// Names that are legal in netCDF, each once.
+#[derive(Default)]
 struct Names(Vec<String>);
-
-impl Default for Names {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
 
 impl Names {
     fn of(taken: impl Iterator<Item = String>) -> Self {

@@ -167,6 +167,7 @@ impl<'a> Report<'a> {
             put(&setting.findings.folder, vec![("methods.md".into(), text.into_bytes())]);
             put(&setting.findings.folder, arviz::files(&setting.findings)?);
         }
+        put(&root.to_path_buf(), arviz::calibration_files(self.project, &self.calibrations)?);
         let drawn: Vec<(PathBuf, Vec<(String, Vec<u8>)>)> = self
             .figures()
             .into_par_iter()
