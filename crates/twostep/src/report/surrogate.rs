@@ -332,7 +332,9 @@ fn t_posterior(posterior: &TPosterior) -> Option<Figure> {
         }
         // The approximation error belongs to it in any case.
         let at = effects.len();
-        effects.push(if draws.sd(at) > 0.0 { f64::INFINITY } else { 0.0 });
+        let values = draws.values().row(at);
+        // The sd of equal values is rounded, and need not be zero.
+        effects.push(if values.iter().any(|value| *value != values[0]) { f64::INFINITY } else { 0.0 });
     }
     let mut order: Vec<usize> = (0..effects.len()).filter(|&p| effects[p] > 0.0).collect();
     let n_varying = order.len();
