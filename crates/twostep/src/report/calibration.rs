@@ -1,6 +1,7 @@
 //! Calibrations to figures: the paper's ECDF differences, log-gamma and sharpness against N_T, coverage, and where it fails.
 
 use super::figure::{Axis, Direction, Figure, Ink, Mark, Panel, Series, Shape};
+use crate::calibrate::uniformity::Coverage;
 use crate::calibrate::{MethodSummary, Region, UnknownSummary};
 use crate::error::Result;
 use crate::infer::propagation::Method;
@@ -293,7 +294,7 @@ impl<'a> Sweep<'a> {
     pub(super) fn log_gamma(&self) -> Figure {
         let value = |unknown: &UnknownSummary| unknown.log_gamma.map(|value| [value, f64::NAN, f64::NAN]);
         let y = |_: &Study, _: &str| Axis::new("log-gamma");
-        let limit = "5 % point of independent trials";
+        let limit = "5 % point of log-gamma";
         Figure {
             id: "log-gamma".into(),
             title: "Calibration in one number".into(),
@@ -368,7 +369,7 @@ impl<'a> Sweep<'a> {
                     vec![Series::new("nominal", Ink::Reference).mark(Shape::Rules(Direction::Horizontal, vec![0.0]))];
                 for (number, (method, summary)) in methods.iter().enumerate() {
                     let Some(summary) = find(summary, unknown) else { continue };
-                    let interval = |(place, coverage): (usize, &crate::calibrate::uniformity::Coverage)| {
+                    let interval = |(place, coverage): (usize, &Coverage)| {
                         let [low, middle, high] =
                             [coverage.lower, coverage.share, coverage.upper].map(|x| 100.0 * (x - coverage.level));
                         [beside(place, number, methods.len()), low, f64::NAN, middle, f64::NAN, high]
@@ -516,7 +517,7 @@ fn intervals(method: Method, values: Vec<[f64; 6]>) -> [Mark; 2] {
 }
 
 /// Gives all panels one vertical range, symmetric about zero, that holds all lines and intervals; bands may be cut off.
-fn share_range(panels: &mut [Panel]) {
+pub(super) fn share_range(panels: &mut [Panel]) {
     let heights = panels.iter().flat_map(|panel| &panel.marks).flat_map(|mark| -> Vec<f64> {
         match &mark.shape {
             Shape::Line(points) => points.iter().map(|p| p[1]).collect(),

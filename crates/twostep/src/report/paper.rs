@@ -1,7 +1,7 @@
 //! The paper's results figures and tables from its studies: each study is written into a folder, run there as far as it is not
 //! finished, and arranged as the paper does.
 
-use super::calibration::{Sweep, short};
+use super::calibration::{Sweep, share_range, short};
 use super::figure::{Axis, Direction, Figure, Ink, Mark, Panel, Series, Shape};
 use crate::draws::Sorted;
 use crate::error::{Error, Result};
@@ -28,7 +28,8 @@ const FAINT: f64 = 5e-3;
 const TALLEST: f64 = 5.0;
 
 /// Words on that for captions.
-const CUT: &str = "Peaks more than five times as high as the lowest are cut off.";
+const CUT: &str = "Peaks more than five times as high as the lowest are cut off. E-Lik and E-Post are mixtures of as many densities as there are \
+                   T-draws, ragged where those are narrow.";
 
 /// I-draws of all methods together in the pairs plot of case study 3, as in the paper; T-draws in that of case study 2.
 const DOTS: usize = 5000;
@@ -371,7 +372,7 @@ fn logistic_calibration(name: &str, folder: &Path, monitor: &dyn Monitor) -> Res
 fn pce_calibration(name: &str, folder: &Path, monitor: &dyn Monitor) -> Result<Figure> {
     let project = project(name, folder, &results(name), monitor)?;
     let calibrations = project.calibrate(monitor)?;
-    let (mut above, mut below) = (Vec::new(), [Vec::new(), Vec::new()]);
+    let (mut above, mut below): (Vec<Panel>, _) = (Vec::new(), [Vec::new(), Vec::new()]);
     for (carried, theta) in THETAS {
         let of_theta = |runs: Option<&str>| {
             let settings = project.settings().iter().zip(&calibrations).filter(|(setting, _)| {
@@ -396,6 +397,7 @@ fn pce_calibration(name: &str, folder: &Path, monitor: &dyn Monitor) -> Result<F
             row.extend(figure.panels.into_iter().map(|panel| titled(panel, theta.to_owned())));
         }
     }
+    share_range(&mut above);
     above.extend(below.into_iter().flatten());
     Ok(arranged(
         Method::ALL.len(),
