@@ -95,6 +95,11 @@ impl Conditioned {
         Some(Self { basis, classes })
     }
 
+    /// Multiplications for the residuals of one draw.
+    pub(crate) fn cost(&self) -> usize {
+        self.basis.len() * self.classes.len()
+    }
+
     /// The same for some of the draws.
     pub(crate) fn select(&self, draws: &[usize]) -> Self {
         Self { basis: self.basis.clone(), classes: self.classes.iter().map(|m| m.select_cols(draws)).collect() }

@@ -153,6 +153,15 @@ impl Likelihoods {
         self.outputs.iter().any(|o| o.conditioned.is_some())
     }
 
+    /// Multiplications that a log-likelihood takes for one draw, about.
+    pub(super) fn cost(&self) -> f64 {
+        let of_output = |o: &Prepared| match &o.conditioned {
+            Some(conditioned) => conditioned.cost(),
+            None => o.term.data.points.rows() * o.term.surrogate.names().len(),
+        };
+        self.outputs.iter().map(of_output).sum::<usize>() as f64
+    }
+
     /// The likelihoods of some of the draws.
     pub fn select(&self, draws: &[usize]) -> Self {
         let outputs = self

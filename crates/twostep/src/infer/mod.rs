@@ -1,6 +1,7 @@
 //! The I-step: T-posterior and measurements to I-posteriors, by each propagation method and on an engine that looks
 //! everywhere.
 
+mod budget;
 mod conditioned;
 mod density;
 mod engine_exact;
@@ -15,6 +16,7 @@ mod spec;
 mod summary;
 mod target;
 
+pub use budget::{Budget, VarianceShare, VarianceShares, budget};
 pub use density::Density;
 pub use engine_exact::linear_gaussian;
 pub use likelihoods::{Likelihoods, Link, OutputTerm, Workspace};

@@ -58,6 +58,8 @@ pub struct StageRecord {
     pub files: Vec<String>,
     /// Seconds it took.
     pub seconds: f64,
+    /// When it was finished, in seconds since 1970 began; zero where that is not known.
+    pub finished: u64,
     /// Version of this program.
     pub version: String,
     /// Instruction set it ran on.

@@ -3,10 +3,12 @@
 pub mod conformance;
 mod formula;
 mod pce;
+mod sobol;
 mod spec;
 
 pub use formula::Formula;
 pub use pce::{Basis, InputScale, Normalisation, PolynomialChaos};
+pub use sobol::Sobol;
 pub use spec::{SigmaA, SurrogateKind, SurrogateSpec};
 
 use crate::matrix::Matrix;

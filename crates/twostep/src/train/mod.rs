@@ -11,7 +11,7 @@ use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::matrix::{Matrix, bits};
 use crate::mcmc::{Bayes, chains, diagnostics, psis};
-use crate::monitor::{Monitor, Proceed};
+use crate::monitor::{Monitor, counting};
 use crate::special::normal_cdf;
 use crate::stream::Stream;
 use crate::surrogate::{InputScale, Scratch, SigmaA, Surrogate, SurrogateSpec};
@@ -23,6 +23,9 @@ use std::sync::Arc;
 
 /// Probabilities of the quantiles that every summary gives.
 pub const PROBABILITIES: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.95];
+
+/// What the draws of chains are called in progress, those of the warm-up among them.
+pub const T_DRAWS: &str = "T-draws";
 
 /// Most predictions of training rows by draws: two gibibytes.
 const MOST_PREDICTIONS: usize = 1 << 28;
@@ -190,6 +193,30 @@ pub struct TrainedOutput {
     pub report: TReport,
 }
 
+/// Rows that an output was trained with: those of runs that have it, duplicates merged where that is exact.
+pub struct TrainingRows {
+    /// Their inputs.
+    pub inputs: Matrix,
+    /// Their values on the scale of eta.
+    pub eta: Vec<f64>,
+    /// The run of each, from zero.
+    pub runs: Vec<usize>,
+}
+
+impl TrainedOutput {
+    /// The rows that it was trained with, in the order of its leave-one-run-out predictions.
+    ///
+    /// # Errors
+    /// A training set that it cannot have been trained with.
+    pub fn training_rows(&self, set: &TrainingSet) -> Result<TrainingRows> {
+        let (of_rows, eta) = model_scale(set, &self.name, self.log)?;
+        let runs: Vec<usize> = of_rows.iter().map(|&row| set.runs[row]).collect();
+        let sigma_s: Vec<f64> = of_rows.iter().map(|&row| set.sigma_s.as_ref().map_or(0.0, |s| s[row])).collect();
+        let rows = Rows::new(&set.inputs_of(&self.name, self.n_inputs), &eta, &sigma_s, &runs);
+        Ok(TrainingRows { inputs: rows.x, eta: rows.z, runs: rows.of.iter().map(|&row| runs[row]).collect() })
+    }
+}
+
 /// The T-posterior of all outputs: joint draws, each output's coefficients followed by its sigma_a.
 #[derive(Clone)]
 pub struct TPosterior {
@@ -247,6 +274,8 @@ struct Rows {
     sigma_s: Vec<f64>,
     /// Rows of each run that has any.
     runs: Vec<Vec<usize>>,
+    /// The row before merging that each is, or is the first of.
+    of: Vec<usize>,
 }
 
 impl Rows {
@@ -286,6 +315,7 @@ impl Rows {
             z: kept.iter().map(|k| k.1).collect(),
             sigma_s: kept.iter().map(|k| k.2).collect(),
             runs: by_run.into_iter().map(|(_, rows)| rows).collect(),
+            of: kept.iter().map(|k| k.0).collect(),
         }
     }
 }
@@ -319,7 +349,7 @@ pub fn train(
             return Err(Error::Interrupted);
         }
         monitor.progress("train", o, tasks.len());
-        let (of_rows, z) = model_scale(set, task)?;
+        let (of_rows, z) = model_scale(set, task.name, task.log)?;
         let z: Vec<f64> = z.iter().map(|z| (z - affine.0) / affine.1).collect();
         let sigma_s: Vec<f64> =
             of_rows.iter().map(|&row| set.sigma_s.as_ref().map_or(0.0, |s| s[row] / affine.1)).collect();
@@ -334,7 +364,7 @@ pub fn train(
                 let start: usize = outputs[..o].iter().map(|out| out.1.names().len() + 1).sum();
                 fit.imported(draws, start)
             }
-            None => fit.train(spec, tasks.len(), stream, &|| monitor.proceed())?,
+            None => fit.train(spec, tasks.len(), stream, monitor)?,
         });
     }
     monitor.progress("train", tasks.len(), tasks.len());
@@ -405,23 +435,23 @@ impl OutputTask<'_> {
 }
 
 /// The rows that have a value of the output, and their values on the scale the surrogate models.
-fn model_scale(set: &TrainingSet, task: &OutputTask<'_>) -> Result<(Vec<usize>, Vec<f64>)> {
+fn model_scale(set: &TrainingSet, output: &str, log: bool) -> Result<(Vec<usize>, Vec<f64>)> {
     let missing = |found: String| Error::invalid("training set", found, "simulate again");
-    let found = set.outputs.iter().find(|(name, _)| name == task.name);
-    let (_, y) = found.ok_or_else(|| missing(format!("no output `{}`", task.name)))?;
+    let found = set.outputs.iter().find(|(name, _)| name == output);
+    let (_, y) = found.ok_or_else(|| missing(format!("no output `{}`", output)))?;
     let rows: Vec<usize> = (0..y.len()).filter(|&row| !y[row].is_nan()).collect();
     if rows.is_empty() {
-        return Err(missing(format!("no run has a value of output `{}`", task.name)));
+        return Err(missing(format!("no run has a value of output `{}`", output)));
     }
     let on_scale = |&row: &usize| {
-        let z = if task.log { y[row].ln() } else { y[row] };
+        let z = if log { y[row].ln() } else { y[row] };
         if z.is_finite() {
             return Ok(z);
         }
-        let why = if task.log { "which has no logarithm" } else { "not finite" };
+        let why = if log { "which has no logarithm" } else { "not finite" };
         Err(Error::invalid(
             format!("training run {}", set.runs[row] + 1),
-            format!("output `{}` is {}, {why}", task.name, y[row]),
+            format!("output `{}` is {}, {why}", output, y[row]),
             "leave the run out, or change the output's scale",
         ))
     };
@@ -440,7 +470,7 @@ pub fn standardisation(set: &TrainingSet, task: &OutputTask<'_>) -> Result<(f64,
     if !task.spec.standardise {
         return Ok((0.0, 1.0));
     }
-    let (_, z) = model_scale(set, task)?;
+    let (_, z) = model_scale(set, task.name, task.log)?;
     let mean = z.iter().sum::<f64>() / z.len() as f64;
     let sd = (z.iter().map(|z| (z - mean).powi(2)).sum::<f64>() / z.len() as f64).sqrt();
     Ok((mean, if sd > 0.0 { sd } else { 1.0 }))
@@ -482,7 +512,8 @@ struct Fit<'a> {
 }
 
 impl Fit<'_> {
-    fn train(&self, spec: &TrainSpec, n_outputs: usize, stream: Stream, proceed: Proceed<'_>) -> Result<Block> {
+    fn train(&self, spec: &TrainSpec, n_outputs: usize, stream: Stream, monitor: &dyn Monitor) -> Result<Block> {
+        let proceed = &|| monitor.proceed();
         let linear = self.linear_model();
         match (spec.method, linear) {
             (TrainMethod::Auto | TrainMethod::Exact, Some(model)) => {
@@ -507,7 +538,7 @@ impl Fit<'_> {
                 format!("the T-posterior of `{}` has no exact form", self.name),
                 "use method = \"nuts\": exact draws need a surrogate linear in its coefficients with normal priors",
             )),
-            (TrainMethod::Auto | TrainMethod::Nuts, _) => self.nuts(spec, stream, proceed),
+            (TrainMethod::Auto | TrainMethod::Nuts, _) => self.nuts(spec, stream, monitor),
         }
     }
 
@@ -548,12 +579,13 @@ impl Fit<'_> {
         Block { coefficients, sigma_a, log_weights, report }
     }
 
-    fn nuts(&self, spec: &TrainSpec, stream: Stream, proceed: Proceed<'_>) -> Result<Block> {
+    fn nuts(&self, spec: &TrainSpec, stream: Stream, monitor: &dyn Monitor) -> Result<Block> {
         let density = TDensity::new(self.surrogate.clone(), self.rows, self.sigma_a);
         let n_chains = spec.nuts.chains.max(1);
         let settings = spec.nuts.settings(spec.draws.div_ceil(n_chains));
+        let proceed = counting(monitor, T_DRAWS, n_chains * (settings.warmup + settings.draws));
         let chains =
-            chains::sample(&density, &settings, n_chains, None, stream.named("nuts"), proceed).map_err(|error| {
+            chains::sample(&density, &settings, n_chains, None, stream.named("nuts"), &proceed).map_err(|error| {
                 match error {
                     Error::Failed { problem, .. } => Error::failed(
                         format!("T-step of `{}`", self.name),
@@ -563,7 +595,7 @@ impl Fit<'_> {
                     error => error,
                 }
             })?;
-        let check = chains::check(&density, &chains, stream.named("check"), proceed)?;
+        let check = chains::check(&density, &chains, stream.named("check"), &|| monitor.proceed())?;
         let p = self.surrogate.names().len();
         let natural = |runs: &[&[Vec<f64>]]| -> Vec<Vec<Vec<f64>>> {
             runs.iter().map(|draws| draws.iter().map(|z| density.natural(z)).collect()).collect()

@@ -1,0 +1,121 @@
+//! Sobol' indices of polynomial chaos in closed form: coefficients to the share that each input has in the output's variance.
+
+use super::Basis;
+use crate::matrix::Matrix;
+
+/// Sensitivity of `M~(x, c)` to its inputs, where these are independent and uniform between their bounds, on the logarithm where
+/// that is their scale: inputs in rows, draws of the coefficients in columns. NaN where nothing varies. [Sudret 2008]
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sobol {
+    /// `Var(E(M~ | x_d)) / Var(M~)`: what input d does by itself.
+    pub first: Matrix,
+    /// `E(Var(M~ | all but x_d)) / Var(M~)`: what goes when input d is known, together with its interactions.
+    pub total: Matrix,
+}
+
+impl Sobol {
+    /// The indices for P x S coefficients.
+    pub fn new(basis: &Basis, coefficients: &Matrix) -> Self {
+        let (n_inputs, n_draws) = (basis.scales().len(), coefficients.cols());
+        let (mut first, mut total) = (Matrix::zeros(n_inputs, n_draws), Matrix::zeros(n_inputs, n_draws));
+        let mut variance = vec![0.0; n_draws];
+        for (p, degrees) in basis.degrees().iter().enumerate() {
+            let active: Vec<usize> = (0..n_inputs).filter(|&d| degrees[d] > 0).collect();
+            if active.is_empty() {
+                continue;
+            }
+            // The mean square of P_j under the uniform distribution is 1 / (2j + 1).
+            let square = degrees.iter().fold(basis.factor(p).powi(2), |square, &j| square / (2 * j + 1) as f64);
+            for (s, c) in coefficients.row(p).iter().enumerate() {
+                let part = square * c * c;
+                variance[s] += part;
+                active.iter().for_each(|&d| total[(d, s)] += part);
+                if let [only] = active[..] {
+                    first[(only, s)] += part;
+                }
+            }
+        }
+        for d in 0..n_inputs {
+            for (s, variance) in variance.iter().enumerate() {
+                first[(d, s)] /= variance;
+                total[(d, s)] /= variance;
+            }
+        }
+        Self { first, total }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{InputScale, Normalisation};
+    use super::*;
+    use crate::special::gauss_legendre;
+
+    const ALL: [Normalisation; 3] = [Normalisation::Orthonormal, Normalisation::None, Normalisation::Lebesgue];
+
+    #[test]
+    fn a_product_has_the_indices_known_for_it() {
+        // M~ = (1 + a u)(1 + b v) with u, v uniform on [-1, 1]: variances a^2/3, b^2/3 and their product a^2 b^2 / 9.
+        let (a, b) = (0.7, 1.9);
+        let scales = vec![
+            InputScale { lower: 2.0, upper: 5.0, log: false },
+            InputScale { lower: 0.1, upper: 10.0, log: true },
+            InputScale { lower: -1.0, upper: 1.0, log: false },
+        ];
+        for normalisation in ALL {
+            let basis = Basis::new(scales.clone(), 2, normalisation);
+            let value = |degrees: &[usize]| match degrees {
+                [0, 0, 0] => 1.0,
+                [1, 0, 0] => a,
+                [0, 1, 0] => b,
+                [1, 1, 0] => a * b,
+                _ => 0.0,
+            };
+            let coefficients = Matrix::from_fn(basis.len(), 1, |p, _| value(&basis.degrees()[p]) / basis.factor(p));
+            let sobol = Sobol::new(&basis, &coefficients);
+            let (va, vb, vab) = (a * a / 3.0, b * b / 3.0, a * a * b * b / 9.0);
+            let sum = va + vb + vab;
+            let expected = [[va / sum, (va + vab) / sum], [vb / sum, (vb + vab) / sum], [0.0, 0.0]];
+            for (d, [first, total]) in expected.into_iter().enumerate() {
+                // Some ten roundings of numbers below one.
+                assert!((sobol.first[(d, 0)] - first).abs() < 16.0 * f64::EPSILON, "{normalisation:?} {d}");
+                assert!((sobol.total[(d, 0)] - total).abs() < 16.0 * f64::EPSILON, "{normalisation:?} {d}");
+            }
+        }
+    }
+
+    #[test]
+    fn indices_are_those_of_quadrature() {
+        let scales =
+            vec![InputScale { lower: 1.0, upper: 3.0, log: false }, InputScale { lower: 0.5, upper: 8.0, log: true }];
+        for normalisation in ALL {
+            let basis = Basis::new(scales.clone(), 4, normalisation);
+            let coefficients = Matrix::from_fn(basis.len(), 2, |p, s| ((3 * p + 7 * s) as f64).sin());
+            let sobol = Sobol::new(&basis, &coefficients);
+            // Squares have degree 8 in each input: exact with 5 nodes.
+            let (nodes, weights) = gauss_legendre(5);
+            let x = Matrix::from_fn(25, 2, |i, d| {
+                scales[d].at_fraction(0.5 * (nodes[if d == 0 { i / 5 } else { i % 5 }] + 1.0))
+            });
+            let (mut psi, mut eta) = (Matrix::default(), Matrix::default());
+            basis.features(&x, &mut psi, &mut Vec::new());
+            eta.set_product(&psi, &coefficients);
+            for s in 0..2 {
+                let value = |i: usize, j: usize| eta[(5 * i + j, s)];
+                let average = |f: &dyn Fn(usize) -> f64| (0..5).map(|i| 0.5 * weights[i] * f(i)).sum::<f64>();
+                let mean = average(&|i| average(&|j| value(i, j)));
+                let variance = average(&|i| average(&|j| (value(i, j) - mean).powi(2)));
+                let by = |f: &dyn Fn(usize, usize) -> f64| average(&|i| (average(&|j| f(i, j)) - mean).powi(2));
+                let first = [by(&|i, j| value(i, j)), by(&|j, i| value(i, j))];
+                for d in 0..2 {
+                    let total = variance - first[1 - d];
+                    // 25 terms, none above the largest squared value.
+                    let most = eta.data().iter().map(|v| v * v).fold(0.0, f64::max);
+                    let bound = 64.0 * 25.0 * f64::EPSILON * most / variance;
+                    assert!((sobol.first[(d, s)] - first[d] / variance).abs() < bound);
+                    assert!((sobol.total[(d, s)] - total / variance).abs() < bound);
+                }
+            }
+        }
+    }
+}
