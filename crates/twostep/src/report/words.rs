@@ -644,6 +644,7 @@ pole = "beta / (gamma - 0.1)"
             ess_tail: None,
             r_hat: None,
             quadrature_error: None,
+            curve: Vec::new(),
         }
     }
 
