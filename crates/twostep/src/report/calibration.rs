@@ -1,6 +1,8 @@
 //! Calibrations to figures: the paper's ECDF differences, log-gamma and sharpness against N_T, coverage, and where it fails.
 
 use super::figure::{Axis, Direction, Figure, Ink, Mark, Panel, Series, Shape};
+use super::pieces::{quantity, short};
+use crate::calibrate::uniformity::Coverage;
 use crate::calibrate::{MethodSummary, Region, UnknownSummary};
 use crate::error::Result;
 use crate::infer::propagation::Method;
@@ -160,12 +162,6 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// A name with its unit, for an axis.
-    fn label(study: &Study, name: &str) -> String {
-        let unit = study.unknowns.iter().find(|unknown| unknown.name == name).and_then(|u| u.unit.as_ref());
-        unit.map_or_else(|| name.to_owned(), |unit| format!("{name} ({unit})"))
-    }
-
     /// Parts of a title that are not empty; the unknown only where there are several.
     fn title(&self, parts: &[&str], unknown: &str) -> String {
         let unknown = (self.unknowns.len() > 1).then_some(unknown);
@@ -293,7 +289,7 @@ impl<'a> Sweep<'a> {
     pub(super) fn log_gamma(&self) -> Figure {
         let value = |unknown: &UnknownSummary| unknown.log_gamma.map(|value| [value, f64::NAN, f64::NAN]);
         let y = |_: &Study, _: &str| Axis::new("log-gamma");
-        let limit = "5 % point of independent trials";
+        let limit = "5 % point of log-gamma";
         Figure {
             id: "log-gamma".into(),
             title: "Calibration in one number".into(),
@@ -315,7 +311,7 @@ impl<'a> Sweep<'a> {
             let (width, error) = (unknown.width_90?, unknown.width_90_standard_error.unwrap_or(f64::NAN));
             Some([width, width - error, width + error])
         };
-        let y = |study: &Study, unknown: &str| Axis::new(format!("90 % width of {}", Self::label(study, unknown)));
+        let y = |study: &Study, unknown: &str| Axis::new(format!("90 % width of {}", quantity(study, unknown)));
         Figure {
             id: "sharpness".into(),
             title: "Sharpness".into(),
@@ -368,7 +364,7 @@ impl<'a> Sweep<'a> {
                     vec![Series::new("nominal", Ink::Reference).mark(Shape::Rules(Direction::Horizontal, vec![0.0]))];
                 for (number, (method, summary)) in methods.iter().enumerate() {
                     let Some(summary) = find(summary, unknown) else { continue };
-                    let interval = |(place, coverage): (usize, &crate::calibrate::uniformity::Coverage)| {
+                    let interval = |(place, coverage): (usize, &Coverage)| {
                         let [low, middle, high] =
                             [coverage.lower, coverage.share, coverage.upper].map(|x| 100.0 * (x - coverage.level));
                         [beside(place, number, methods.len()), low, f64::NAN, middle, f64::NAN, high]
@@ -453,7 +449,7 @@ impl<'a> Sweep<'a> {
         let cut = methods.iter().map(|(_, summary)| regions(summary)).find(|regions| !regions.is_empty())?;
         let end = |value: Option<f64>, none: &str| value.map_or_else(|| none.to_owned(), short);
         let names = |region: &&Region| format!("{} to {}", end(region.lower, "−∞"), end(region.upper, "∞"));
-        let x = Axis { label: Self::label(tried.study, of), ..Axis::of(cut.iter().map(names).collect()) };
+        let x = Axis { label: quantity(tried.study, of), ..Axis::of(cut.iter().map(names).collect()) };
         let (mut coverage, mut width) = (Vec::new(), Vec::new());
         for (number, (method, summary)) in methods.iter().enumerate() {
             let regions = regions(summary);
@@ -468,7 +464,7 @@ impl<'a> Sweep<'a> {
                 regions.iter().filter_map(|region| Some([place(region), region.width_90?])).collect();
             width.push(Series::method(*method).mark(Shape::Points(widths, Vec::new())));
         }
-        let label = Self::label(tried.study, unknown);
+        let label = quantity(tried.study, unknown);
         Some([
             Panel {
                 title: title.to_owned(),
@@ -516,7 +512,7 @@ fn intervals(method: Method, values: Vec<[f64; 6]>) -> [Mark; 2] {
 }
 
 /// Gives all panels one vertical range, symmetric about zero, that holds all lines and intervals; bands may be cut off.
-fn share_range(panels: &mut [Panel]) {
+pub(super) fn share_range(panels: &mut [Panel]) {
     let heights = panels.iter().flat_map(|panel| &panel.marks).flat_map(|mark| -> Vec<f64> {
         match &mark.shape {
             Shape::Line(points) => points.iter().map(|p| p[1]).collect(),
@@ -527,19 +523,6 @@ fn share_range(panels: &mut [Panel]) {
     let largest = heights.filter(|height| height.is_finite()).fold(0.0, |a: f64, b| a.max(b.abs()));
     if largest > 0.0 {
         panels.iter_mut().for_each(|panel| panel.y.range = Some([-1.05 * largest, 1.05 * largest]));
-    }
-}
-
-/// A number in three digits at most.
-pub(super) fn short(value: f64) -> String {
-    if value == 0.0 {
-        return "0".into();
-    }
-    let digits = (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize;
-    let text = format!("{value:.digits$}");
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
     }
 }
 

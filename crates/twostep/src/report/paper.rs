@@ -1,8 +1,10 @@
 //! The paper's results figures and tables from its studies: each study is written into a folder, run there as far as it is not
 //! finished, and arranged as the paper does.
 
-use super::calibration::{Sweep, short};
+use super::calibration::{Sweep, share_range};
 use super::figure::{Axis, Direction, Figure, Ink, Mark, Panel, Series, Shape};
+use super::pieces::{matrix, quantity, short, thinned};
+use super::surrogate;
 use crate::draws::Sorted;
 use crate::error::{Error, Result};
 use crate::infer::IPosterior;
@@ -28,11 +30,11 @@ const FAINT: f64 = 5e-3;
 const TALLEST: f64 = 5.0;
 
 /// Words on that for captions.
-const CUT: &str = "Peaks more than five times as high as the lowest are cut off.";
+const CUT: &str = "Peaks more than five times as high as the lowest are cut off. E-Lik and E-Post are mixtures of as many densities as there are \
+                   T-draws, ragged where those are narrow.";
 
-/// I-draws of all methods together in the pairs plot of case study 3, as in the paper; T-draws in that of case study 2.
+/// I-draws of all methods together in the pairs plot of case study 3, as in the paper.
 const DOTS: usize = 5000;
-const T_DOTS: usize = 1000;
 
 /// Standard normal quantiles that stand for the approximation error of each T-draw.
 const ERROR_NODES: usize = 21;
@@ -371,7 +373,7 @@ fn logistic_calibration(name: &str, folder: &Path, monitor: &dyn Monitor) -> Res
 fn pce_calibration(name: &str, folder: &Path, monitor: &dyn Monitor) -> Result<Figure> {
     let project = project(name, folder, &results(name), monitor)?;
     let calibrations = project.calibrate(monitor)?;
-    let (mut above, mut below) = (Vec::new(), [Vec::new(), Vec::new()]);
+    let (mut above, mut below): (Vec<Panel>, _) = (Vec::new(), [Vec::new(), Vec::new()]);
     for (carried, theta) in THETAS {
         let of_theta = |runs: Option<&str>| {
             let settings = project.settings().iter().zip(&calibrations).filter(|(setting, _)| {
@@ -396,6 +398,7 @@ fn pce_calibration(name: &str, folder: &Path, monitor: &dyn Monitor) -> Result<F
             row.extend(figure.panels.into_iter().map(|panel| titled(panel, theta.to_owned())));
         }
     }
+    share_range(&mut above);
     above.extend(below.into_iter().flatten());
     Ok(arranged(
         Method::ALL.len(),
@@ -412,8 +415,8 @@ fn sir(all: &[Findings]) -> Result<Figure> {
     let each = DOTS / found.answers.len().max(1);
     let scatter = |row: usize, column: usize| {
         let dots = |(method, posterior): (Method, &IPosterior)| {
-            let every = (posterior.draws.len() / each).max(1);
-            let dots = posterior.draws.iter().step_by(every).take(each).map(|draw| [draw[column], draw[row]]);
+            let draws = thinned(posterior.draws.len(), each).map(|k| &posterior.draws[k]);
+            let dots = draws.map(|draw| [draw[column], draw[row]]);
             Series::method(method).mark(Shape::Dots(dots.collect()))
         };
         let truth = |name: &str| found.truth().iter().find(|(other, _)| other == name).map(|(_, value)| *value);
@@ -425,11 +428,13 @@ fn sir(all: &[Findings]) -> Result<Figure> {
         order.into_iter().filter_map(of).chain([truth]).collect()
     };
     let density = |i: usize| densities(found, &names[i]);
-    Ok(pairs(
-        &names,
-        &|i| visible(&density(i)),
-        &density,
-        &scatter,
+    let axis = |i: usize| {
+        (quantity(&found.study, &names[i]), visible(&density(i)).unwrap_or(found.study.unknowns[i].range.into()))
+    };
+    let axes: Vec<(String, [f64; 2])> = (0..names.len()).map(axis).collect();
+    Ok(arranged(
+        names.len(),
+        matrix(&axes, density, scatter),
         "I-posteriors of the SIR study through a polynomial of degree 4 trained on 38 runs, theta = c. On the diagonal the marginal \
          densities, below it I-draws.",
     ))
@@ -439,56 +444,7 @@ fn sir(all: &[Findings]) -> Result<Figure> {
 fn t_posterior(all: &[Findings]) -> Result<Figure> {
     let found = setting(all, &[("design.runs", "7")])?;
     let posterior = found.posterior.as_ref().ok_or_else(|| unfinished(found))?;
-    let names: Vec<String> = posterior.draws.names().to_vec();
-    let values = posterior.draws.values();
-    let series = Series::new("T-draws", Ink::Epistemic);
-    let every = (values.cols() / T_DOTS).max(1);
-    let histogram = |i: usize| {
-        let row = values.row(i);
-        let (low, high) = row.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), x| (l.min(*x), h.max(*x)));
-        const BINS: usize = 24;
-        let width = (high - low) / BINS as f64;
-        let mut counts = [0.0; BINS];
-        row.iter().for_each(|x| counts[(((x - low) / width) as usize).min(BINS - 1)] += 1.0);
-        let edge = |j: usize| low + j as f64 * width;
-        let bars = counts.iter().enumerate().map(|(j, count)| [edge(j), edge(j + 1), 0.0, *count]).collect();
-        vec![series.mark(Shape::Bars(bars, Vec::new()))]
-    };
-    let scatter = |row: usize, column: usize| {
-        let dots = (0..values.cols()).step_by(every).map(|s| [values[(column, s)], values[(row, s)]]).collect();
-        vec![series.mark(Shape::Dots(dots))]
-    };
-    Ok(pairs(
-        &names,
-        &|_| None,
-        &histogram,
-        &scatter,
-        "T-posterior of the logistic surrogate for N_T = 7: draws of its parameters and of sigma_A, in pairs.",
-    ))
-}
-
-/// A matrix of panels: marks of one quantity on the diagonal, of two below it. `range` gives the ends of a quantity's axis.
-fn pairs(
-    names: &[String],
-    range: &dyn Fn(usize) -> Option<[f64; 2]>,
-    diagonal: &dyn Fn(usize) -> Vec<Mark>,
-    below: &dyn Fn(usize, usize) -> Vec<Mark>,
-    caption: &str,
-) -> Figure {
-    let axis = |i: usize| Axis { range: range(i), ..Axis::new(&names[i]) };
-    let panel = |row: usize, column: usize| {
-        let (y, marks) = match row.cmp(&column) {
-            std::cmp::Ordering::Equal => {
-                let marks = diagonal(row);
-                (Axis { bare: true, range: heights(&marks), ..Axis::default() }, marks)
-            }
-            std::cmp::Ordering::Greater => (axis(row), below(row, column)),
-            std::cmp::Ordering::Less => return Panel::default(),
-        };
-        Panel { title: String::new(), x: axis(column), y, marks }
-    };
-    let panels = (0..names.len()).flat_map(|row| (0..names.len()).map(move |column| (row, column)));
-    Figure { aspect: 0.75, ..arranged(names.len(), panels.map(|(row, column)| panel(row, column)).collect(), caption) }
+    surrogate::t_posterior(posterior).ok_or_else(|| unfinished(found))
 }
 
 /// Seconds that the I-step of a setting took.
@@ -585,7 +541,8 @@ fn worker_counts() -> Vec<usize> {
 /// Seconds against the number of threads, by method: mean and sd of the repetitions.
 fn workers(name: &str, folder: &Path, monitor: &dyn Monitor) -> Result<Figure> {
     let mut times: Vec<(Method, Vec<[f64; 6]>)> = Method::ALL.map(|method| (method, Vec::new())).to_vec();
-    for workers in worker_counts() {
+    let counts = worker_counts();
+    for (place, &workers) in counts.iter().enumerate() {
         let all = run_with(workers, name, folder, &format!("workers-{workers}.twostep"), monitor)?;
         for (method, values) in &mut times {
             let own = all.iter().filter(|found| only_method(found) == Some(*method));
@@ -594,7 +551,7 @@ fn workers(name: &str, folder: &Path, monitor: &dyn Monitor) -> Result<Figure> {
             let mean = seconds.iter().sum::<f64>() / n;
             let sd = (seconds.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
             // A logarithmic axis has no place for an end at or below zero.
-            values.push([workers as f64, (mean - sd).max(0.5 * mean), f64::NAN, mean, f64::NAN, mean + sd]);
+            values.push([place as f64, (mean - sd).max(0.5 * mean), f64::NAN, mean, f64::NAN, mean + sd]);
         }
     }
     let mut marks = Vec::new();
@@ -607,16 +564,13 @@ fn workers(name: &str, folder: &Path, monitor: &dyn Monitor) -> Result<Figure> {
     }
     let panel = Panel {
         title: String::new(),
-        x: Axis::new("threads"),
+        x: Axis { label: "threads".into(), ..Axis::of(counts.iter().map(usize::to_string).collect()) },
         y: Axis { log: true, ..Axis::new("I-step by NUTS (s)") },
         marks,
     };
-    Ok(arranged(
-        1,
-        vec![panel],
-        "Time of the I-step by NUTS with 500 T-draws, one chain, against the number of threads: mean and standard deviation of three \
-         repetitions with seeds of their own. A single chain is not shared between threads; the fits of E-Post are.",
-    ))
+    let caption = "Time of the I-step by NUTS with 500 T-draws, one chain, against the number of threads: mean and standard deviation \
+                   of three repetitions with seeds of their own. A single chain is not shared between threads; the fits of E-Post are.";
+    Ok(Figure { aspect: 0.45, ..arranged(1, vec![panel], caption) })
 }
 
 /// Table 2: the parameters of case study 1, read from its study and results.

@@ -315,7 +315,7 @@ fn leave_one_out(findings: &Findings, posterior: &TPosterior) -> Result<Option<F
 }
 
 /// The parameters that leave most of the outputs unknown, in pairs.
-fn t_posterior(posterior: &TPosterior) -> Option<Figure> {
+pub(super) fn t_posterior(posterior: &TPosterior) -> Option<Figure> {
     let draws = &posterior.draws;
     let names = draws.names();
     // What each parameter's spread makes of the output, on the scale of the surrogate.
