@@ -48,8 +48,7 @@ fn linear(spread: f64, sigma_a: f64) -> Small {
 }
 
 /// Shares by the closed form: given coefficients and errors all is normal.
-fn linear_shares(small: &Small, spec: &InferSpec, method: Method) -> [f64; 3] {
-    let sigma_i: f64 = 0.2;
+fn linear_shares(small: &Small, sigma_i: f64, spec: &InferSpec, method: Method) -> [f64; 3] {
     let groups = [(-0.5, 3.0, (0.9 + 1.1 + 0.7) / 3.0), (0.5, 1.0, 1.4)];
     let values = small.draws.values();
     let n_draws = if method == Method::Point { 1 } else { values.cols() };
@@ -107,13 +106,30 @@ fn a_linear_problem_has_the_shares_of_its_closed_form() {
             let found = budgets(&small, &spec);
             assert_eq!(found.len(), 3, "all but E-Log-Lik");
             for budget in found {
-                let exact = linear_shares(&small, &spec, budget.method);
+                let exact = linear_shares(&small, 0.2, &spec, budget.method);
                 for (found, exact) in shares(&budget, "a").iter().zip(exact) {
                     let case = format!("{:?} {spread} {sigma_a} {error:?}: {found:?} {exact}", budget.method);
                     // Rounding where a share is known without draws.
                     assert!((found.share - exact).abs() <= Z * found.error + 1e-12, "{case}");
                     assert!(found.error < 0.1, "{case}");
                 }
+            }
+        }
+    }
+}
+
+/// With noise this small no I-draw has weight given the errors of another: what is known comes from chains.
+#[test]
+fn chains_stand_in_where_weights_fail() {
+    let small = linear(0.3, 0.3).noise(Family::Normal, Sd::Fixed(0.002));
+    for error in [ErrorSharing::Shared, ErrorSharing::Independent] {
+        let spec = InferSpec { sigma_a: true, error, engine: Engine::Exact, draws: 100, ..InferSpec::default() };
+        for budget in budgets(&small, &spec) {
+            let exact = linear_shares(&small, 0.002, &spec, budget.method);
+            for (found, exact) in shares(&budget, "a").iter().zip(exact) {
+                let case = format!("{:?} {error:?}: {found:?} {exact}", budget.method);
+                assert!((found.share - exact).abs() <= Z * found.error + 1e-12, "{case}");
+                assert!(found.error < 0.2, "{case}");
             }
         }
     }
@@ -207,9 +223,7 @@ fn the_epistemic_share_is_that_of_the_analysis_of_variance() {
         let spec = InferSpec { draws: 4000, methods: vec![Method::ELik, Method::EPost], ..settings(label) };
         let prepared = case.prepared(&posterior, &spec, true);
         for answer in common::infer(&prepared, &spec, 1) {
-            let started = std::time::Instant::now();
             let found = budget(&prepared, &spec, &answer, Stream::root(1)).unwrap();
-            eprintln!("{label} {} {:?} {:?}", answer.method, started.elapsed(), found.quantities);
             for (d, name) in ["beta", "gamma"].iter().enumerate() {
                 let values: Vec<f64> = answer.draws.iter().map(|x| x[d]).collect();
                 let parts = VarianceParts::new(&values, answer.t_draws.as_ref().unwrap());
@@ -222,7 +236,7 @@ fn the_epistemic_share_is_that_of_the_analysis_of_variance() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
     fn shares_are_none_below_zero_and_sum_to_one(seed in 0u64..1000, shared in any::<bool>(), censored in any::<bool>()) {
