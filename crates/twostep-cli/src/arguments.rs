@@ -1,8 +1,8 @@
 //! What may stand on the command line.
 
 use crate::commands::{
-    calibrate, check, design, enough, import, infer, methods, new, predict, run, runs, serve, simulate, status, train,
-    verify,
+    calibrate, check, design, enough, figures, import, infer, methods, new, paper, predict, report, run, runs, serve,
+    simulate, status, train, verify,
 };
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ pub(crate) struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Do a whole study: simulate, train, infer
+    /// Do a whole study: simulate, train, infer, report
     #[command(after_long_help = methods::SHORT)]
     Run(run::Run),
     /// Show the design, or write the runs that are still to be made
@@ -68,6 +68,11 @@ pub(crate) enum Command {
     /// Check by simulation whether the intervals of a study may be believed
     #[command(after_long_help = calibrate::COLUMNS)]
     Calibrate(calibrate::Calibrate),
+    /// Make the report and the files beside it anew, from finished results
+    #[command(after_long_help = report::ABOUT)]
+    Report(report::Report),
+    /// Write figures for papers and slides, with their data, from finished results
+    Figures(figures::Figures),
     /// Predict outputs at new conditions, from finished results
     #[command(after_long_help = predict::COLUMNS)]
     Predict(predict::Predict),
@@ -85,6 +90,9 @@ pub(crate) enum Command {
     Status(status::Status),
     /// Write a starter study into the current folder
     New(new::New),
+    /// Make the figures and tables of the paper
+    #[command(after_long_help = paper::ABOUT)]
+    Paper(paper::Paper),
     /// Explain the four ways to carry the surrogate's uncertainty
     Methods,
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use twostep::calibrate::{I_TRIALS, T_TRIALS};
 use twostep::monitor::Monitor;
 use twostep::study::Stage;
+use twostep::train::T_DRAWS;
 
 /// Exit status of a process that was interrupted.
 const INTERRUPTED: i32 = 130;
@@ -83,8 +84,8 @@ struct State {
     pieces_began: Instant,
     /// When the last report came.
     reported: Instant,
-    /// When all pieces will be done, judged by those that are.
-    due: Option<Instant>,
+    /// When all pieces will be done, judged by those that are, and how many are done in a second.
+    due: Option<(Instant, f64)>,
     finished: bool,
 }
 
@@ -125,6 +126,7 @@ impl State {
         }
         let stage = Stage::ALL.into_iter().find(|stage| stage.name() == what);
         let part = stage.is_none().then(|| what.to_owned());
+        let stage = stage.or((what == T_DRAWS).then_some(Stage::Train));
         let is_apart = APART.contains(&what);
         // Methods are parts of the I-step.
         let stage = (!is_apart).then_some(stage.unwrap_or(Stage::Infer));
@@ -143,8 +145,10 @@ impl State {
         let are_alike = stage == Some(Stage::Simulate) || self.part.is_some();
         let elapsed = now.duration_since(self.pieces_began);
         let new = self.done - self.kept;
-        self.due = (are_alike && new >= KNOWN_PIECES && elapsed >= KNOWN_TIME && self.done < total)
-            .then(|| now + elapsed.mul_f64((total - self.done) as f64 / new as f64));
+        self.due = (are_alike && new >= KNOWN_PIECES && elapsed >= KNOWN_TIME && self.done < total).then(|| {
+            let left = elapsed.mul_f64((total - self.done) as f64 / new as f64);
+            (now + left, new as f64 / elapsed.as_secs_f64())
+        });
         if (self.part.is_some() && !is_apart) || self.done < total {
             return None;
         }
@@ -164,14 +168,25 @@ impl State {
         parts.join(", ")
     }
 
-    /// How far it is: `312 of 4000, 40 s, about 3 min left`.
+    /// How far it is: `312 of 4000, 40 s, 7.8 per s, about 8 min left`.
     fn tail(&self, now: Instant) -> String {
         let elapsed = spoken(now.saturating_duration_since(self.stage_began));
         let count = if self.total > 0 { format!("{} of {}, ", self.done, self.total) } else { String::new() };
-        let left = self.due.and_then(|due| due.checked_duration_since(now)).filter(|left| left.as_secs() > 0);
-        let left = left.map_or(String::new(), |left| format!(", about {} left", spoken(left)));
+        let left = self.due.and_then(|(due, rate)| Some((due.checked_duration_since(now)?, rate)));
+        let left = left.filter(|(left, _)| left.as_secs() > 0);
+        let left = left.map_or(String::new(), |(left, rate)| format!(", {}, about {} left", pace(rate), spoken(left)));
         format!("{count}{elapsed}{left}")
     }
+}
+
+/// `7.8 per s`, `12 per min`, `3 per h`: in the shortest unit of time that something is done in.
+fn pace(per_second: f64) -> String {
+    let (rate, unit) = match per_second {
+        r if r >= 1.0 => (r, "s"),
+        r if r * 60.0 >= 1.0 => (r * 60.0, "min"),
+        r => (r * 3600.0, "h"),
+    };
+    if rate < 9.95 { format!("{rate:.1} per {unit}") } else { format!("{rate:.0} per {unit}") }
 }
 
 /// `40 s`, `3 min`, `2 h 5 min`.
@@ -280,13 +295,19 @@ mod tests {
         state.report("simulate", 1, 40, at(10));
         assert_eq!(format!("{}, {}", state.head(), state.tail(at(10))), "simulate, 1 of 40, 10 s");
         state.report("simulate", 4, 40, at(40));
-        assert_eq!(state.tail(at(40)), "4 of 40, 40 s, about 6 min left");
+        assert_eq!(state.tail(at(40)), "4 of 40, 40 s, 6.0 per min, about 6 min left");
         // Nothing is finished for long: the forecast runs out instead of growing.
-        assert_eq!(state.tail(at(340)), "4 of 40, 5 min, about 60 s left");
+        assert_eq!(state.tail(at(340)), "4 of 40, 5 min, 6.0 per min, about 60 s left");
         assert_eq!(state.tail(at(500)), "4 of 40, 8 min");
         // Out of order.
         state.report("simulate", 3, 40, at(501));
         assert_eq!(state.done, 4);
+    }
+
+    #[test]
+    fn a_pace_has_a_unit_that_suits_it() {
+        let paces = [1234.4, 7.84, 1.0, 0.2, 1.0 / 1200.0].map(pace);
+        assert_eq!(paces, ["1234 per s", "7.8 per s", "1.0 per s", "12 per min", "3.0 per h"]);
     }
 
     #[test]
@@ -298,7 +319,10 @@ mod tests {
         state.report("simulate", 40, 40, at(5));
         state.report("enough", 0, 16, at(6));
         state.report("enough", 4, 16, at(16));
-        assert_eq!(format!("{}, {}", state.head(), state.tail(at(16))), "enough, 4 of 16, 10 s, about 30 s left");
+        assert_eq!(
+            format!("{}, {}", state.head(), state.tail(at(16))),
+            "enough, 4 of 16, 10 s, 24 per min, about 30 s left"
+        );
         assert_eq!(state.report("enough", 16, 16, at(50)).unwrap(), "enough: 16 of 16 done, 44.0 s");
         assert_eq!(state.head(), "working");
     }
@@ -314,8 +338,24 @@ mod tests {
         state.report(I_TRIALS, 110, 200, at(10));
         assert_eq!(
             format!("{}: {}", state.head(), state.tail(at(10))),
-            "60 of 100 T-trials, I-trials: 110 of 200, 10 s, about 90 s left"
+            "60 of 100 T-trials, I-trials: 110 of 200, 10 s, 1.0 per s, about 90 s left"
         );
+    }
+
+    #[test]
+    fn draws_of_chains_are_pieces_of_the_t_step() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut state = State::new(start);
+        state.report("settings", 0, 1, start);
+        state.report("train", 0, 1, start);
+        state.report(T_DRAWS, 0, 8000, at(1));
+        state.report(T_DRAWS, 1600, 8000, at(5));
+        assert_eq!(
+            format!("{}: {}", state.head(), state.tail(at(5))),
+            "train, T-draws: 1600 of 8000, 5 s, 320 per s, about 20 s left"
+        );
+        assert_eq!(state.report("train", 1, 1, at(30)).unwrap(), "train: 1 of 1 done, 30.0 s");
     }
 
     #[test]
@@ -334,7 +374,7 @@ mod tests {
         state.report("e-post", 20, 100, at(40));
         assert_eq!(state.head(), "setting 2 of 9, infer, e-post");
         // Twenty in the twenty seconds since the third method.
-        assert_eq!(state.tail(at(40)), "20 of 100, 31 s, about 80 s left");
+        assert_eq!(state.tail(at(40)), "20 of 100, 31 s, 1.0 per s, about 80 s left");
         assert_eq!(state.report("infer", 4, 4, at(90)).unwrap(), "setting 2 of 9, infer: 4 of 4 done, 81.0 s");
     }
 }

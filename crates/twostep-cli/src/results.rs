@@ -3,7 +3,9 @@
 use crate::output::{self, Look, paint, wrapped};
 use crate::session::describe;
 use std::fmt::Write;
-use twostep::infer::{IPosterior, QuantitySummary};
+use textwrap::core::display_width;
+use twostep::infer::IPosterior;
+use twostep::report::words::{quantity, with_unit};
 use twostep::run::{Origin, Project, SettingResult};
 use twostep::study::{Setting, Stage, Study};
 use twostep::table::counted;
@@ -16,9 +18,6 @@ const GAP: usize = 3;
 
 /// A column is not wrapped to less than this, however narrow the window.
 const MIN_COLUMN: usize = 16;
-
-/// Most significant digits of a number in a table; the files of results have all of them.
-const MAX_DIGITS: f64 = 7.0;
 
 /// Where the text of a stage begins in its line.
 const STAGE_INDENT: &str = "           ";
@@ -47,7 +46,7 @@ impl Grid {
 
     /// Text no wider than `width` where columns can be broken into lines of some length.
     pub(crate) fn render(&self, width: usize, coloured: bool) -> String {
-        let length = |text: &String| text.chars().count();
+        let length = |text: &String| display_width(text);
         let widths: Vec<usize> = (0..self.header.len())
             .map(|j| self.rows.iter().map(|row| length(&row[j])).chain([length(&self.header[j])]).max().unwrap_or(0))
             .collect();
@@ -66,13 +65,15 @@ impl Grid {
                 }
             }
         }
-        let padded = |text: &str, j: usize| format!("{text:<width$}", width = widths[j] + GAP);
+        // By what the window shows: a letter of Chinese or an emoji takes two columns.
+        let padded = |text: &str, j: usize| format!("{text}{}", " ".repeat(widths[j] + GAP - display_width(text)));
         let line = |row: &[String], block: &[usize]| {
             let lead: String = (0..self.leading).map(|j| padded(&row[j], j)).collect();
             let text = match block {
                 [j] => {
-                    let room = width.saturating_sub(lead.chars().count()).max(MIN_COLUMN);
-                    textwrap::wrap(&row[*j], room).join(&format!("\n{}", " ".repeat(lead.chars().count())))
+                    let indent = display_width(&lead);
+                    let room = width.saturating_sub(indent).max(MIN_COLUMN);
+                    textwrap::wrap(&row[*j], room).join(&format!("\n{}", " ".repeat(indent)))
                 }
                 several => several.iter().map(|j| padded(&row[*j], *j)).collect(),
             };
@@ -92,40 +93,6 @@ impl Grid {
         }
         text
     }
-}
-
-/// `values` with so many decimals that the last one is between 0.3 % and 3 % of `scale`, the width of an interval, but
-/// with no more than [`MAX_DIGITS`] digits.
-pub(crate) fn rounded<const N: usize>(values: [f64; N], scale: f64) -> [String; N] {
-    let largest = values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
-    // Without a width, four significant digits of the value itself.
-    let resolution = if scale.is_finite() && scale > 0.0 { scale.log10() - 2.0 } else { largest.log10().floor() - 3.0 };
-    let decimals = if resolution.is_finite() { (-resolution).round() } else { 0.0 };
-    let magnitude = if largest > 0.0 { largest.log10().floor() } else { 0.0 };
-    let decimals = decimals.min(MAX_DIGITS - 1.0 - magnitude);
-    // Seven digits before the point, or zeros after it, are more than an eye can count.
-    if magnitude > 6.0 || decimals > 8.0 {
-        let digits = (magnitude + decimals).max(1.0) as usize;
-        return values.map(|value| format!("{value:.digits$e}"));
-    }
-    let decimals = decimals.max(0.0) as usize;
-    values.map(|value| {
-        let text = format!("{value:.decimals$}");
-        // What is rounded to nothing has no sign.
-        match text.strip_prefix('-') {
-            Some(rest) if rest.chars().all(|c| "0.".contains(c)) => rest.to_owned(),
-            _ => text,
-        }
-    })
-}
-
-/// `1.577 [1.538, 1.622]`: mean, and the interval that holds 90 %; `n/a` where part of the posterior has no finite value.
-fn quantity(summary: &QuantitySummary) -> String {
-    if !summary.mean.is_finite() {
-        return "n/a".to_owned();
-    }
-    let [mean, low, high] = rounded([summary.mean, summary.q05, summary.q95], summary.q95 - summary.q05);
-    format!("{mean} [{low}, {high}]")
 }
 
 /// All that `run` and its parts say on standard output.
@@ -255,11 +222,6 @@ fn marked(posterior: &IPosterior, result: &SettingResult) -> (String, bool) {
     (format!("{} {}", if leads { '*' } else { ' ' }, posterior.method), leads)
 }
 
-fn with_unit(name: &str, study: &Study) -> String {
-    let unit = study.unknowns.iter().find(|unknown| unknown.name == name).and_then(|unknown| unknown.unit.as_ref());
-    unit.map_or_else(|| name.to_owned(), |unit| format!("{name} ({unit})"))
-}
-
 /// A row per method, a column per quantity, and how far to trust each.
 fn setting_table(study: &Study, result: &SettingResult) -> Grid {
     let posteriors = ordered(result);
@@ -327,19 +289,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decimals_follow_the_width_of_the_interval() {
-        assert_eq!(rounded([1.57694, 1.53812, 1.62241], 0.084), ["1.577", "1.538", "1.622"]);
-        assert_eq!(rounded([152.9, 132.7, 173.0], 40.3), ["153", "133", "173"]);
-        assert_eq!(rounded([123_456.7, 0.0, 0.0], 1e5), ["123457", "0", "0"]);
-        assert_eq!(rounded([2e-12, 1e-12, 3e-12], 2e-12), ["2.00e-12", "1.00e-12", "3.00e-12"]);
-        assert_eq!(rounded([0.5], 0.0), ["0.5000"]);
-        assert_eq!(rounded([0.0], 0.0), ["0"]);
-        assert_eq!(rounded([-0.2, -37.2, 36.9], 74.0), ["0", "-37", "37"]);
-        assert_eq!(rounded([-0.0004, -0.1], 0.1), ["0.000", "-0.100"]);
-        // An interval much narrower than its place.
-        assert_eq!(rounded([0.713050989274, 0.713050989249], 5e-11), ["0.7130510", "0.7130510"]);
-        assert_eq!(rounded([7130.50989274, 7130.50989249], 5e-7), ["7130.510", "7130.510"]);
-        assert_eq!(rounded([f64::NAN, f64::INFINITY], f64::NAN), ["NaN", "inf"]);
+    fn columns_are_aligned_by_what_the_window_shows() {
+        let text = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let mut grid = Grid::new(text(["", "β 🦠", "unit"]), 1);
+        grid.push(text(["温度", "1", "K"]), false);
+        grid.push(text(["t", "22", "s"]), false);
+        assert_eq!(grid.render(80, false), "       β 🦠   unit\n温度   1      K\nt      22     s\n");
     }
 
     #[test]

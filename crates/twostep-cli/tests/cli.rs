@@ -71,7 +71,31 @@ fn a_new_study_is_written_once_under_its_name() {
     place.run(&["new", "no/such/folder"]).ends(2);
     holds(&place.run(&["new", "--from", "paper/pec"]).ends(2).err, "paper/pce");
     let list = place.run(&["new", "--list"]).ends(0).out;
-    assert_eq!(list.lines().filter(|line| line.starts_with("paper/")).count(), 7, "{list}");
+    assert_eq!(list.lines().filter(|line| line.starts_with("paper/")).count(), 9, "{list}");
+}
+
+#[test]
+fn the_paper_s_figures_are_made_by_number() {
+    let place = Place::new("paper");
+    let made = place.run(&["paper", "--figure", "10", "--quiet"]).ends(0);
+    holds(
+        &made.out,
+        "Figure 10: appendix: I-posteriors of the slope-only model: figure-10.svg, figure-10.png, figure-10.csv",
+    );
+    holds(&made.out, "figures, studies and results in paper");
+    holds(&place.read("paper/figure-10.csv"), "panel,series,mark,x,y");
+    holds(&place.read("paper/figure-10.svg"), "<svg");
+    assert!(std::fs::read(place.0.join("paper/figure-10.png")).unwrap().starts_with(b"\x89PNG"));
+    // A study that was changed is used, and said to be.
+    let study = place.read("paper/slope.toml").replace("[0.5, 1]", "[0.5]");
+    std::fs::write(place.0.join("paper/slope.toml"), study).unwrap();
+    let again = place.run(&["paper", "--figure", "10", "--json"]).ends(0);
+    holds(&again.err, "is not as it was shipped");
+    let written: serde_json::Value = serde_json::from_str(&again.out).unwrap();
+    assert_eq!(written["written"].as_array().unwrap().len(), 3);
+    holds(&place.run(&["paper", "--figure", "2"]).ends(2).err, "figure 2 is a drawing");
+    holds(&place.run(&["paper", "--figure", "3", "--seed", "1"]).ends(2).err, "a seed of its own");
+    holds(&place.run(&["paper", "--help"]).ends(0).out, "Figures have the paper's numbers");
 }
 
 #[test]

@@ -4,11 +4,12 @@ use crate::arguments::Global;
 use crate::failure::Failure;
 use crate::output::{self, Look, paint, wrapped};
 use crate::progress::Progress;
-use crate::results::{Grid, rounded};
+use crate::results::Grid;
 use crate::session::{self, describe};
 use std::fmt::Write;
 use std::path::PathBuf;
 use twostep::calibrate::{MethodSummary, Truth, UnknownSummary};
+use twostep::report::words::rounded;
 use twostep::run::{Calibration, CalibrationPlan, Project, calibration_json, calibration_plan_json};
 use twostep::study::Setting;
 use twostep::table::counted;
@@ -78,11 +79,12 @@ impl Calibrate {
         progress.finish();
         let calibrations = outcome?;
         if global.json {
-            return super::print_json(&calibration_json(&project, &calibrations));
+            super::print_json(&calibration_json(&project, &calibrations))?;
+        } else {
+            output::print(&render(&project, &calibrations))?;
+            output::print(&format!("results in {}\n", project.folder().display()))?;
         }
-        output::print(&render(&project, &calibrations))?;
-        output::print(&format!("results in {}\n", project.folder().display()))?;
-        Ok(())
+        super::make_report(&project, &progress, global)
     }
 }
 

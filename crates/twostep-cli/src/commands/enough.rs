@@ -4,10 +4,11 @@ use crate::arguments::Global;
 use crate::failure::Failure;
 use crate::output::{self, Look, wrapped};
 use crate::progress::Progress;
-use crate::results::{Grid, rounded};
+use crate::results::Grid;
 use crate::session::{self, describe};
 use std::path::PathBuf;
 use twostep::calibrate::enough::THRESHOLD;
+use twostep::report::words::rounded;
 use twostep::run::{EnoughResult, Origin, SurrogateShare, enough_json};
 use twostep::study::Study;
 

@@ -4,11 +4,14 @@ pub(crate) mod calibrate;
 pub(crate) mod check;
 pub(crate) mod design;
 pub(crate) mod enough;
+pub(crate) mod figures;
 pub(crate) mod import;
 pub(crate) mod infer;
 pub(crate) mod methods;
 pub(crate) mod new;
+pub(crate) mod paper;
 pub(crate) mod predict;
+pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod serve;
@@ -51,6 +54,8 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Command::Train(command) => command.execute(global),
         Command::Infer(command) => command.execute(global),
         Command::Calibrate(command) => command.execute(global),
+        Command::Report(command) => command.execute(global),
+        Command::Figures(command) => command.execute(global),
         Command::Predict(command) => command.execute(global),
         Command::Serve(command) => command.execute(global),
         Command::Enough(command) => command.execute(global),
@@ -58,6 +63,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Command::Check(command) => command.execute(global),
         Command::Status(command) => command.execute(global),
         Command::New(command) => command.execute(global),
+        Command::Paper(command) => command.execute(global),
         Command::Methods => methods::execute(global),
     }
 }
@@ -71,7 +77,21 @@ fn run_stages(study: &Path, measurements: Option<&Path>, until: Stage, global: &
     let progress = Progress::new(global.quiet);
     let outcome = project.run(until, &progress);
     progress.finish();
-    show_results(&project, &outcome?, global)
+    show_results(&project, &outcome?, global)?;
+    match until {
+        Stage::Infer => make_report(&project, &progress, global),
+        Stage::Simulate | Stage::Train => Ok(()),
+    }
+}
+
+/// Makes the report where it does not show the results as they are, and says where it lies.
+fn make_report(project: &Project, progress: &Progress, global: &Global) -> Result<(), Failure> {
+    let place = twostep::report::keep(project, progress)?;
+    progress.finish();
+    if !global.json {
+        output::print(&format!("report in {}\n", place.display()))?;
+    }
+    Ok(())
 }
 
 /// Prints what came out of the stages of a study.

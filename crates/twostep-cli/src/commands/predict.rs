@@ -3,13 +3,14 @@
 use crate::arguments::Global;
 use crate::failure::Failure;
 use crate::output;
-use crate::results::{Grid, rounded};
+use crate::results::Grid;
 use crate::session;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use twostep::Error;
 use twostep::infer::propagation::Method;
+use twostep::report::words::rounded;
 use twostep::run;
 use twostep::table::Table;
 

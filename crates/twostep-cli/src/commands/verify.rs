@@ -5,11 +5,12 @@ use crate::arguments::Global;
 use crate::failure::Failure;
 use crate::output::{self, Look, wrapped};
 use crate::progress::Progress;
-use crate::results::{Grid, rounded};
+use crate::results::Grid;
 use crate::session;
 use serde_json::to_value;
 use std::path::PathBuf;
 use twostep::Error;
+use twostep::report::words::rounded;
 use twostep::run::{Verification, VerifiedValue};
 
 /// Arguments of `verify`.

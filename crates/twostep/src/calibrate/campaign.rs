@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::monitor::{Monitor, Quiet};
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -67,19 +67,11 @@ pub fn run<P: Procedure>(
     sink: &dyn TrialSink,
     monitor: &dyn Monitor,
 ) -> Result<Vec<Trial>> {
-    let order = |name: &str| methods.iter().position(|method| method.name() == name);
-    let mut of_layout: HashMap<(usize, usize, usize), Trial> = HashMap::new();
-    for trial in kept {
-        if let Some(method) = order(&trial.method).filter(|_| trial.t_trial < t_trials)
-            && trial.i_trial < procedure.i_trials(trial.t_trial)
-        {
-            of_layout.insert((trial.t_trial, trial.i_trial, method), trial);
-        }
-    }
+    let mut of_layout = of_layout(kept, methods, |t| if t < t_trials { procedure.i_trials(t) } else { 0 });
     let missing: Vec<(usize, Vec<Missing>)> = (0..t_trials)
         .map(|t| {
             let lacks = |i: usize| {
-                let lacking = (0..methods.len()).filter(|&m| !of_layout.contains_key(&(t, i, m)));
+                let lacking = (0..methods.len()).filter(|&m| !of_layout.contains_key(&[t, i, m]));
                 (i, lacking.map(|m| methods[m]).collect::<Vec<_>>())
             };
             (t, (0..procedure.i_trials(t)).map(lacks).filter(|(_, methods)| !methods.is_empty()).collect::<Vec<_>>())
@@ -108,9 +100,28 @@ pub fn run<P: Procedure>(
             Ok(outcomes.collect::<Result<Vec<_>>>()?.concat())
         })
         .collect::<Result<_>>()?;
-    let mut all: Vec<Trial> = of_layout.into_values().chain(new.into_iter().flatten()).collect();
-    all.sort_by_key(|trial| (trial.t_trial, trial.i_trial, order(&trial.method)));
-    Ok(all)
+    of_layout.extend(numbered(new.concat(), methods));
+    Ok(of_layout.into_values().collect())
+}
+
+/// The trials of `kept` by these methods and with fewer I-trials than each T-trial has, in order.
+pub fn in_order(kept: Vec<Trial>, methods: &[Method], i_trials: impl Fn(usize) -> usize) -> Vec<Trial> {
+    of_layout(kept, methods, i_trials).into_values().collect()
+}
+
+/// Numbers of T-trial, I-trial and method.
+type Numbers = [usize; 3];
+
+fn of_layout(kept: Vec<Trial>, methods: &[Method], i_trials: impl Fn(usize) -> usize) -> BTreeMap<Numbers, Trial> {
+    numbered(kept, methods).filter(|([t, i, _], _)| *i < i_trials(*t)).collect()
+}
+
+/// Trials by these methods with their numbers.
+fn numbered(trials: Vec<Trial>, methods: &[Method]) -> impl Iterator<Item = (Numbers, Trial)> {
+    let number = |name: &str| methods.iter().position(|method| method.name() == name);
+    trials
+        .into_iter()
+        .filter_map(move |trial| number(&trial.method).map(|method| ([trial.t_trial, trial.i_trial, method], trial)))
 }
 
 /// Name of the I-trials in progress reports.

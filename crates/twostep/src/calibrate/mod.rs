@@ -9,7 +9,7 @@ mod trial;
 pub mod uniformity;
 mod verdict;
 
-pub use campaign::{I_TRIALS, Procedure, T_TRIALS, TrialSink, run};
+pub use campaign::{I_TRIALS, Procedure, T_TRIALS, TrialSink, in_order, run};
 pub use spec::{CalibrateSpec, Truth};
 pub use summary::{Context, Ecdf, MethodSummary, Region, UnknownSummary, summarise};
 pub use trial::{Evidence, Ranked, Trial};

@@ -1,10 +1,11 @@
 //! The I-posterior as a density of the parameters in natural units, for those who look at it or sample it themselves.
 
 use super::propagation::{Method, PointEstimate};
-use super::{Engine, InferSpec, Likelihoods, Prepared, Target, engine_grid};
+use super::{Engine, InferSpec, Likelihoods, Prepared, Target, Workspace, engine_grid};
 use crate::error::{Error, Result};
 use crate::monitor::Monitor;
 use crate::prior::Prior;
+use rayon::prelude::*;
 
 /// `log p(x | y)` by one method: x are the unknowns, then the unknown sds.
 pub struct Density {
@@ -39,7 +40,54 @@ impl Density {
     }
 }
 
+/// T-draws that one evaluation of a pooled density may take where thousands are asked for.
+const FEW_T_DRAWS: usize = 64;
+
 impl Prepared {
+    /// The log density of the I-posterior by `method` at each of `draws`, up to a constant. Where each has a T-draw, and the method
+    /// is a mixture over them, that of its component: prior times the likelihood under that T-draw. None where the density
+    /// pools so many T-draws that thousands of values would take seconds.
+    pub fn log_densities(
+        &self,
+        spec: &InferSpec,
+        method: Method,
+        draws: &[Vec<f64>],
+        t_draws: Option<&[usize]>,
+    ) -> Option<Vec<f64>> {
+        let propagation = method.propagation(spec.point);
+        let n = self.likelihoods.n_unknowns();
+        // I-draws of one T-draw together: its likelihood is made once.
+        let mut groups: Vec<(Option<usize>, Vec<usize>)> = Vec::new();
+        match t_draws.filter(|_| method.is_mixture()) {
+            Some(own) => {
+                let mut of_draw: Vec<Vec<usize>> = vec![Vec::new(); self.draws.n_draws()];
+                own.iter().enumerate().for_each(|(k, &s)| of_draw[s].push(k));
+                groups.extend(of_draw.into_iter().enumerate().map(|(s, of)| (Some(s), of)));
+            }
+            None => groups.push((None, (0..draws.len()).collect())),
+        }
+        let (pooled, log_alpha) = self.reduced(method, &*propagation);
+        if groups[0].0.is_none() && (method == Method::EPost || pooled.n_draws() > FEW_T_DRAWS) {
+            return None;
+        }
+        let of_group = |(s, members): &(Option<usize>, Vec<usize>)| -> Vec<(usize, f64)> {
+            let own = s.map(|s| self.likelihoods.select(&[s]));
+            let (likelihoods, alpha) = own.as_ref().map_or((&pooled, &log_alpha[..]), |own| (own, &[0.0][..]));
+            let (mut workspace, mut l) = (Workspace::default(), vec![0.0; alpha.len()]);
+            let mut at = |x: &[f64]| {
+                likelihoods.set_unknowns(&x[..n], &mut workspace);
+                likelihoods.log_likelihoods(&x[n..], &workspace, &mut l);
+                self.prior.log_density(x) + if s.is_some() { l[0] } else { propagation.pool(alpha, &mut l) }
+            };
+            members.iter().map(|&k| (k, at(&draws[k]))).collect()
+        };
+        let mut out = vec![f64::NAN; draws.len()];
+        for (k, value) in groups.par_iter().filter(|g| !g.1.is_empty()).flat_map_iter(of_group).collect::<Vec<_>>() {
+            out[k] = value;
+        }
+        Some(out)
+    }
+
     /// The I-posterior by `method`, divided by its evidence where `log_evidence` gives one. E-Post, which is a mean of
     /// normalised posteriors, computes the evidence of every T-draw first and needs none.
     ///

@@ -9,7 +9,7 @@ use super::{Diagnostics, IPosterior, InferSpec, Prepared, favoured, per_draw};
 use crate::error::Result;
 use crate::mcmc::nuts::{self, Chain, Metric};
 use crate::mcmc::{chains, diagnostics};
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, counting};
 use crate::stream::Stream;
 use crate::train::PROBABILITIES;
 use rayon::prelude::*;
@@ -54,7 +54,8 @@ fn pooled(
     let (likelihoods, log_alpha) = prepared.reduced(method, &*propagation);
     let target = Target::new(&likelihoods, &prepared.prior, &*propagation, &log_alpha);
     let settings = nuts::Settings { warmup: spec.nuts.warmup, draws: spec.nuts.draws, ..nuts::Settings::default() };
-    let chains = chains::sample(&target, &settings, spec.nuts.chains, None, stream.named("chains"), &proceed)?;
+    let counted = counting(monitor, method.name(), spec.nuts.chains * (settings.warmup + settings.draws));
+    let chains = chains::sample(&target, &settings, spec.nuts.chains, None, stream.named("chains"), &counted)?;
     let overlooked = chains::check(&target, &chains, stream.named("check"), &proceed)?.overlooked;
     let replicated =
         Replicated { units: vec![Unit::equal(1.0, chains.iter().map(|c| natural_draws(prepared, c)).collect())] };

@@ -67,6 +67,17 @@ pub trait Likelihood: Send + Sync {
     }
 }
 
+/// `log p(y | mu, sd)` of one measurement, `mu` on the family's scale; minus infinity where the family cannot produce it, or
+/// where `mu` is NaN.
+pub fn log_likelihood(family: &dyn Likelihood, y: f64, mu: f64, sd: f64) -> f64 {
+    let value = match family.observe(y) {
+        Ok((Observed::Gaussian(z) | Observed::Direct(z), log_slope)) => family.score(z, mu, sd).log_lik + log_slope,
+        Ok((Observed::Below(z), _)) => RowKind::Below.score(family, z, mu, sd).log_lik,
+        Err(_) => f64::NEG_INFINITY,
+    };
+    if value.is_nan() { f64::NEG_INFINITY } else { value }
+}
+
 /// Values with the same measurement sd and their locations under every draw.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
@@ -154,4 +165,25 @@ pub struct NoiseSpec {
     pub family: Family,
     /// Its scale.
     pub sd: Sd,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::special::normal_cdf;
+
+    #[test]
+    fn a_measurement_has_the_density_of_its_own_scale() {
+        let log_normal = Family::LogNormal { refuse_zeros: false }.likelihood();
+        let (y, mu, sd) = (2.0, 0.5, 0.25);
+        let normal = Family::Normal.likelihood();
+        let expected = log_likelihood(&*normal, f64::ln(y), mu, sd) - y.ln();
+        let rounding = 8.0 * f64::EPSILON * (1.0 + expected.abs());
+        assert!((log_likelihood(&*log_normal, y, mu, sd) - expected).abs() <= rounding);
+        // A zero lies below one half; its probability has few digits in the tail, relative to one.
+        let below = normal_cdf((0.5f64.ln() - mu) / sd);
+        assert!((log_likelihood(&*log_normal, 0.0, mu, sd).exp() - below).abs() <= 8.0 * f64::EPSILON);
+        assert_eq!(log_likelihood(&*log_normal, -1.0, mu, sd), f64::NEG_INFINITY);
+        assert_eq!(log_likelihood(&*log_normal, 1.0, f64::NAN, sd), f64::NEG_INFINITY);
+    }
 }

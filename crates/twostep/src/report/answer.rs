@@ -144,7 +144,7 @@ impl<'a> Answers<'a> {
             self.all[0].method.title(),
             self.remarks()
         );
-        self.figure("forest", "The answer", caption, self.quantities.iter().map(panel).collect(), 0.5)
+        self.figure("forest", "Every method", caption, self.quantities.iter().map(panel).collect(), 0.5)
     }
 
     fn densities(&self) -> Option<Figure> {

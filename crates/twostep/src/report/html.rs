@@ -4,6 +4,7 @@ use super::figure::Figure;
 use super::look::{self, Theme};
 use super::svg;
 use super::text::escaped;
+use super::words::Tone;
 use crate::error::Result;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,21 +16,11 @@ const SCRIPT: &str = include_str!("assets/report.js");
 const REGULAR: &[u8] = include_bytes!("assets/inter-regular.woff2");
 const SEMIBOLD: &[u8] = include_bytes!("assets/inter-semibold.woff2");
 
-/// How a sentence is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
-    /// For or against nothing.
-    Plain,
-    /// A reason to trust.
-    Good,
-    /// A reason to look closer.
-    Caution,
-    /// A reason not to use it.
-    Bad,
-}
+/// Most bytes of a figure's data that stand in the page; those of others lie in its CSV file alone.
+const MOST_DATA: usize = 50_000;
 
 /// A cell of a table.
-pub enum Cell {
+pub(super) enum Cell {
     /// Words, which are wrapped.
     Text(String),
     /// A number, which is not.
@@ -37,7 +28,7 @@ pub enum Cell {
 }
 
 /// A page that is being written. All text given to it is escaped by it.
-pub struct Page {
+pub(super) struct Page {
     title: String,
     contents: Vec<(String, String)>,
     body: String,
@@ -47,34 +38,34 @@ pub struct Page {
 
 impl Page {
     /// A page without content.
-    pub fn new(title: &str) -> Self {
+    pub(super) fn new(title: &str) -> Self {
         Self { title: title.to_owned(), contents: Vec::new(), body: String::new(), prefix: String::new() }
     }
 
     /// Identifiers of what follows begin with this.
-    pub fn set_prefix(&mut self, prefix: &str) {
+    pub(super) fn set_prefix(&mut self, prefix: &str) {
         self.prefix = prefix.to_owned();
     }
 
     /// A section of the contents.
-    pub fn section(&mut self, id: &str, title: &str) {
+    pub(super) fn section(&mut self, id: &str, title: &str) {
         let id = format!("{}{id}", self.prefix);
         let _ = write!(self.body, "<h2 id=\"{}\">{}</h2>\n", escaped(&id), escaped(title));
         self.contents.push((id, title.to_owned()));
     }
 
     /// A heading that is not in the contents.
-    pub fn heading(&mut self, title: &str) {
+    pub(super) fn heading(&mut self, title: &str) {
         let _ = writeln!(self.body, "<h3>{}</h3>", escaped(title));
     }
 
     /// A paragraph; what stands between backticks is code.
-    pub fn paragraph(&mut self, text: &str) {
+    pub(super) fn paragraph(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p>{}</p>", with_code(text));
     }
 
     /// The sentences that matter most.
-    pub fn answers(&mut self, sentences: &[String]) {
+    pub(super) fn answers(&mut self, sentences: &[String]) {
         self.body.push_str("<ul class=\"plain answer\">");
         for sentence in sentences {
             let _ = write!(self.body, "<li>{}</li>", with_code(sentence));
@@ -83,7 +74,7 @@ impl Page {
     }
 
     /// A sentence with how it is meant.
-    pub fn said(&mut self, tone: Tone, text: &str) {
+    pub(super) fn said(&mut self, tone: Tone, text: &str) {
         let (class, word) = match tone {
             Tone::Plain => ("", ""),
             Tone::Good => (" good", "Good: "),
@@ -94,7 +85,7 @@ impl Page {
     }
 
     /// A table; rows that lead stand out.
-    pub fn table(&mut self, header: &[String], rows: &[(bool, Vec<Cell>)]) {
+    pub(super) fn table(&mut self, header: &[String], rows: &[(bool, Vec<Cell>)]) {
         self.body.push_str("<div class=\"scroll\"><table><thead><tr>");
         for name in header {
             let _ = write!(self.body, "<th>{}</th>", escaped(name));
@@ -117,7 +108,7 @@ impl Page {
     }
 
     /// A figure with its legend, caption and data.
-    pub fn figure(&mut self, figure: &Figure) -> Result<()> {
+    pub(super) fn figure(&mut self, figure: &Figure) -> Result<()> {
         let id = escaped(&format!("{}{}", self.prefix, figure.id));
         let panels = svg::page(figure);
         let class = match (panels.len(), figure.panels.len()) {
@@ -125,13 +116,20 @@ impl Page {
             (1, _) => " matrix",
             _ => "",
         };
-        let _ = write!(
-            self.body,
-            "<figure id=\"{id}\"><div class=\"tools\"><button class=\"tool\" type=\"button\" data-csv=\"{id}-data\" \
-             data-file=\"{}.csv\">data</button></div><h3>{}</h3><div class=\"legend\">",
-            escaped(&figure.id),
-            escaped(&figure.title)
-        );
+        let csv = String::from_utf8_lossy(&figure.table()?.to_csv()?).into_owned();
+        let (tools, data) = match csv.len() <= MOST_DATA {
+            true => (
+                format!(
+                    "<div class=\"tools\"><button class=\"tool\" type=\"button\" data-csv=\"{id}-data\" \
+                     data-file=\"{}.csv\">data</button></div>",
+                    escaped(&figure.id)
+                ),
+                format!("<script type=\"application/json\" id=\"{id}-data\">{}</script>", json(&csv)),
+            ),
+            false => Default::default(),
+        };
+        let _ =
+            write!(self.body, "<figure id=\"{id}\">{tools}<h3>{}</h3><div class=\"legend\">", escaped(&figure.title));
         for (name, swatch) in svg::legend(figure, Theme::Page) {
             let name = escaped(&name);
             let _ = write!(
@@ -140,25 +138,22 @@ impl Page {
                  <svg viewBox=\"0 0 26 12\" aria-hidden=\"true\">{swatch}</svg>{name}</button>"
             );
         }
-        let csv = String::from_utf8_lossy(&figure.table()?.to_csv()?).into_owned();
         let _ = writeln!(
             self.body,
-            "</div><div class=\"panels{class}\">{}</div><figcaption>{}</figcaption>\
-             <script type=\"application/json\" id=\"{id}-data\">{}</script></figure>",
+            "</div><div class=\"panels{class}\">{}</div><figcaption>{}</figcaption>{data}</figure>",
             panels.concat(),
-            with_code(&figure.caption),
-            json(&csv)
+            with_code(&figure.caption)
         );
         Ok(())
     }
 
     /// Text as it is, line by line.
-    pub fn verbatim(&mut self, text: &str) {
+    pub(super) fn verbatim(&mut self, text: &str) {
         let _ = writeln!(self.body, "<pre><code>{}</code></pre>", escaped(text));
     }
 
     /// Begins something that can be folded.
-    pub fn fold(&mut self, id: &str, title: &str, class: &str, open: bool) {
+    pub(super) fn fold(&mut self, id: &str, title: &str, class: &str, open: bool) {
         let id =
             if id.is_empty() { String::new() } else { format!(" id=\"{}{}\"", escaped(&self.prefix), escaped(id)) };
         let open = if open { " open" } else { "" };
@@ -166,17 +161,17 @@ impl Page {
     }
 
     /// Ends it.
-    pub fn unfold(&mut self) {
+    pub(super) fn unfold(&mut self) {
         self.body.push_str("</details>\n");
     }
 
     /// An entry of the contents for something that has this identifier.
-    pub fn list(&mut self, id: &str, title: &str) {
+    pub(super) fn list(&mut self, id: &str, title: &str) {
         self.contents.push((format!("{}{id}", self.prefix), title.to_owned()));
     }
 
     /// The whole document; `below` stands under the title.
-    pub fn finish(self, below: &str, footer: &str) -> String {
+    pub(super) fn finish(self, below: &str, footer: &str) -> String {
         let contents: String = self
             .contents
             .iter()

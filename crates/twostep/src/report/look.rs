@@ -5,7 +5,7 @@ use crate::infer::propagation::Method;
 
 /// Where a figure is drawn for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Theme {
+pub(super) enum Theme {
     /// A page that defines the colours as variables, light and dark.
     Page,
     /// A file of its own: dark on white.

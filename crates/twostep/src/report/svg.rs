@@ -1,9 +1,10 @@
 //! Figures to SVG: a file of its own, or the pieces of a page that arranges them and lets series be toggled and read.
 
-use super::figure::{Axis, Direction, Figure, Mark, Panel, Series, Shape};
+use super::figure::{Axis, Direction, Figure, Ink, Mark, Panel, Series, Shape};
 use super::look::{self, Marker, Theme};
 use super::scale::{Scale, value};
 use super::text::{escaped, fitted, lines, width};
+use crate::infer::propagation::Method;
 use std::fmt::Write;
 
 /// Size of axis labels; ticks are smaller.
@@ -61,7 +62,16 @@ fn keys(figure: &Figure) -> Vec<(&Series, &Shape)> {
             keys.push((series, shape));
         }
     }
-    keys
+    // Methods in one order everywhere, whichever is drawn on top.
+    let order = |ink: Ink| match ink {
+        Ink::Method(method) => Method::ALL.iter().position(|own| *own == method),
+        _ => None,
+    };
+    let mut methods: Vec<(&Series, &Shape)> = keys.iter().copied().filter(|key| order(key.0.ink).is_some()).collect();
+    methods.sort_by_key(|key| order(key.0.ink));
+    let mut methods = methods.into_iter();
+    let placed = keys.iter().map(|key| if order(key.0.ink).is_some() { methods.next().unwrap_or(*key) } else { *key });
+    placed.collect()
 }
 
 /// Names of the series of the legend with the drawing that stands beside each, 26 by 12.
@@ -226,7 +236,7 @@ fn legend_rows(figure: &Figure, room: f64, theme: Theme) -> (String, f64) {
 
 fn plot_height(panel: &Panel, aspect: f64, width: f64) -> f64 {
     match panel.y.categories.len() {
-        0 => aspect * width,
+        0 => aspect * width.min(ALONE),
         n => CATEGORY * n as f64 + 8.0,
     }
 }
@@ -737,10 +747,8 @@ fn short(v: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figure::Ink;
     use super::super::png::png;
     use super::*;
-    use crate::infer::propagation::Method;
 
     /// Every shape, with names that are not nice.
     fn figure(name: &str) -> Figure {
@@ -820,6 +828,6 @@ mod tests {
     #[test]
     fn the_legend_names_each_series_once() {
         let names: Vec<String> = legend(&figure("omega"), Theme::Paper).into_iter().map(|key| key.0).collect();
-        assert_eq!(names, ["prior", "E-Lik", "Point", "truth", "E-Post", "runs", "failed", "draws", "noise"]);
+        assert_eq!(names, ["prior", "E-Lik", "E-Post", "truth", "Point", "runs", "failed", "draws", "noise"]);
     }
 }

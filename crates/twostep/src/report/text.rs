@@ -63,7 +63,7 @@ pub(super) fn lines(text: &str, room: f64) -> Vec<String> {
 
 /// The text as content or attribute of HTML and SVG. Control characters, which XML does not have, are left out; those that turn
 /// the direction of what follows are, too.
-pub fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -13,11 +13,14 @@ use crate::study::{Setting, Stage};
 use crate::surrogate::SigmaA;
 use crate::table::{Table, write_atomically};
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 /// Name of the folder of journals: one for everything that was ever tried in this study.
 const TRIALS: &str = "trials";
+
+/// Name of the file of statistics.
+const SUMMARY: &str = "calibration.json";
 
 /// What the calibration of one setting takes.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,7 +75,7 @@ impl Project {
         let mut counted: HashMap<String, usize> = HashMap::new();
         (0..self.settings.len())
             .map(|index| {
-                let mut plan = self.plan_setting(index)?;
+                let mut plan = self.plan_setting(index)?.0;
                 let before = counted.entry(plan.fingerprint.clone()).or_default();
                 let all = plan.missing_runs.max(*before);
                 plan.missing_runs -= plan.missing_runs.min(*before);
@@ -82,39 +85,35 @@ impl Project {
             .collect()
     }
 
-    fn plan_setting(&self, index: usize) -> Result<CalibrationPlan> {
+    /// What the calibration of a setting takes, with its trials that are there and what made them.
+    fn plan_setting(&self, index: usize) -> Result<(CalibrationPlan, Vec<Trial>, Vec<Heading>)> {
         let Setting { label, study } = &self.settings[index];
         // How many runs can be held out is known once they are there.
         let held_out = study.calibrate.truth == Truth::HeldOutRuns && self.is_fresh(index, Stage::Simulate);
         let forecast = forecast(study, held_out.then(|| self.training(index)).transpose()?.as_ref())?;
+        let (t_trials, i_trials) = (forecast.i_trials.len(), forecast.i_trials.iter().sum());
+        let of_t_trial = |t: usize| forecast.i_trials.get(t).copied().unwrap_or(0);
         let fingerprint = study.calibration_fingerprint(&forecast.layout, &self.trial_runs(index)?);
-        let methods: HashSet<&str> = study.infer.methods.iter().map(|method| method.name()).collect();
-        // Held-out runs are not drawn, so that no number of them per T-trial bounds what counts.
-        let bound = if forecast.held_out == 0 { study.calibrate.i_trials } else { usize::MAX };
-        let mut done: BTreeMap<(usize, usize), HashSet<String>> = BTreeMap::new();
-        for trial in Journal::read(&self.journal(&fingerprint), &fingerprint)? {
-            let inside = trial.t_trial < forecast.t_trials && trial.i_trial < bound;
-            if inside && methods.contains(trial.method.as_str()) {
-                done.entry((trial.t_trial, trial.i_trial)).or_default().insert(trial.method);
-            }
-        }
-        done.retain(|_, of_trial| of_trial.len() == methods.len());
-        let missing = forecast.i_trials.saturating_sub(done.len());
-        let finished = |t: &usize| done.range((*t, 0)..(t + 1, 0)).count() == study.calibrate.i_trials;
+        let (kept, made_by) = Journal::read(&self.journal(&fingerprint), &fingerprint)?;
+        let trials = calibrate::in_order(kept, &study.infer.methods, of_t_trial);
+        let mut done: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        trials.iter().for_each(|trial| *done.entry((trial.t_trial, trial.i_trial)).or_default() += 1);
+        done.retain(|_, methods| *methods == study.infer.methods.len());
+        let missing = i_trials - done.len();
+        let finished = |t: &usize| done.range((*t, 0)..(t + 1, 0)).count() == of_t_trial(*t);
         let posteriors = TPosteriors::beside(&self.journal(&fingerprint));
         // What a T-trial keeps of its T-step takes no runs again.
-        let untrained = (0..forecast.t_trials).filter(|t| !finished(t) && !posteriors.has(*t)).count();
+        let untrained = (0..t_trials).filter(|t| !finished(t) && !posteriors.has(*t)).count();
         let own_runs = if needs_own_runs(study) { forecast.own_runs } else { 0 };
         let runs_of = |t: usize, i: usize| t * forecast.runs_of_t_trial + i * forecast.runs_of_i_trial;
-        let runs =
-            Runs { simulated: runs_of(forecast.t_trials, forecast.i_trials) + own_runs, held_out: forecast.held_out };
+        let runs = Runs { simulated: runs_of(t_trials, i_trials) + own_runs, held_out: forecast.held_out };
         let own_runs = if self.is_fresh(index, Stage::Simulate) { 0 } else { own_runs };
         let missing_runs = runs_of(untrained, missing) + own_runs;
-        Ok(CalibrationPlan {
+        let plan = CalibrationPlan {
             label: label.clone(),
             truth: study.calibrate.truth,
-            t_trials: forecast.t_trials,
-            i_trials: forecast.i_trials,
+            t_trials,
+            i_trials,
             trained_runs: forecast.trained_runs,
             replicated: forecast.layout.iter().any(Layout::is_replicated),
             other_noise: forecast.layout.iter().any(Layout::has_other_noise),
@@ -123,7 +122,51 @@ impl Project {
             missing_runs,
             notes: forecast.notes,
             fingerprint,
-        })
+        };
+        Ok((plan, trials, made_by))
+    }
+
+    /// The calibration as far as its trials are there, without doing any: the one that was finished last, or, where none was
+    /// with the study as it is, the one that the study asks for. `None` where not one trial was done; a setting without trials
+    /// has no methods. Takes no lock and writes nothing.
+    ///
+    /// # Errors
+    /// A study that cannot be calibrated, or a journal that cannot be read.
+    pub fn calibrations(&self) -> Result<Option<Vec<Calibration>>> {
+        let json = std::fs::read(self.folder.join(SUMMARY)).ok();
+        let last: Value = json.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default();
+        let of_setting = |index: usize| {
+            let (plan, trials, made_by) = match self.planned_last(index, &last["settings"][index])? {
+                Some(planned) => planned,
+                None => self.plan_setting(index)?,
+            };
+            let methods = summarise(&trials, &self.context(index, &plan)?);
+            Ok(Calibration { plan, trials, methods, made_by, trained: 0 })
+        };
+        let out = (0..self.settings.len()).map(of_setting).collect::<Result<Vec<Calibration>>>()?;
+        Ok(out.iter().any(|calibration| !calibration.trials.is_empty()).then_some(out))
+    }
+
+    /// As [`Project::plan_setting`], with what a setting of `calibration.json` was calibrated with, which flags may have changed;
+    /// `None` where the study is another since.
+    fn planned_last(&self, index: usize, last: &Value) -> Result<Option<(CalibrationPlan, Vec<Trial>, Vec<Heading>)>> {
+        let count = |key: &str| last[key].as_u64().and_then(|n| usize::try_from(n).ok());
+        let truth = Truth::ALL.into_iter().find(|truth| last["truth"] == truth.name());
+        let (Some(truth), Some(t_trials), Some(i_trials)) = (truth, count("t_trials"), count("i_trials")) else {
+            return Ok(None);
+        };
+        // Of held-out runs the file has the number of groups, which may be less than the T-trials that were asked for.
+        for t_trials in [t_trials, self.settings[index].study.calibrate.t_trials] {
+            let mut settings = self.settings.clone();
+            let spec = &mut settings[index].study.calibrate;
+            (spec.truth, spec.t_trials, spec.i_trials) = (truth, t_trials, i_trials);
+            let asked = Self { settings, root: self.root.clone(), folder: self.folder.clone() };
+            let planned = asked.plan_setting(index)?;
+            if last["study_hash"] == planned.0.fingerprint.as_str() {
+                return Ok(Some(planned));
+            }
+        }
+        Ok(None)
     }
 
     /// Does the trials of every setting that are missing; those that are finished are kept whatever happens.
@@ -147,7 +190,7 @@ impl Project {
         self.claim(&mut workplace)?;
         write_atomically(&self.folder.join("calibration.csv"), &self.trials_table(&out)?)?;
         let json = format!("{:#}\n", calibration_json(self, &out));
-        write_atomically(&self.folder.join("calibration.json"), json.as_bytes())?;
+        write_atomically(&self.folder.join(SUMMARY), json.as_bytes())?;
         Ok(out)
     }
 

@@ -171,6 +171,16 @@ impl Project {
         Ok(results)
     }
 
+    /// What [`Project::enough`] found of setting `index` before, as long as nothing that it depends on has changed.
+    ///
+    /// # Errors
+    /// A run ledger or a table of runs that cannot be read.
+    pub fn kept_enough(&self, index: usize) -> Result<Option<Enough>> {
+        let Ok(kept) = self.setting_folder(index).read_enough::<Enough>() else { return Ok(None) };
+        let fingerprint = fingerprint(&self.settings[index].study, kept.threshold, &self.runs_digest(index)?);
+        Ok((kept.fingerprint == fingerprint).then_some(kept))
+    }
+
     fn setting_enough(
         &self,
         index: usize,
@@ -629,6 +639,10 @@ propagate = ["coefficients", "sigma-a"]
             let shares = results[0].enough.approximation_share.as_ref().unwrap();
             assert!(shares.values().all(|share| (0.0..1.0).contains(share)), "{shares:?}");
             let file = std::fs::read(project.folder().join("enough.json")).unwrap();
+            assert_eq!(project.kept_enough(0).unwrap().as_ref(), Some(&results[0].enough));
+            // Of other measurements it says nothing.
+            let other = parse(&STUDY.replace("gamma = 0.15", "gamma = 0.2"), "study.toml", Path::new("")).unwrap();
+            assert_eq!(Project::new(other, project.folder().to_path_buf()).kept_enough(0).unwrap(), None);
             std::fs::remove_dir_all(project.folder()).unwrap();
             file
         });

@@ -67,6 +67,11 @@ impl Findings {
 }
 
 impl Project {
+    /// Whether setting `index` has runs as its study asks for them, so that there is something to show.
+    pub fn has_runs(&self, index: usize) -> bool {
+        self.is_fresh(index, Stage::Simulate)
+    }
+
     /// What the finished stages of setting `index` left.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ mod verify;
 pub use calibrate::{Calibration, CalibrationPlan, calibration_json, calibration_plan_json};
 pub use enough::{Enough, EnoughResult, SuggestedRuns, SurrogateShare, Width, Widths, enough_json};
 pub use findings::Findings;
-pub use predict::{Predicted, predict, predicted};
+pub use predict::{Predicted, log_likelihoods, predict, predicted};
 pub use runs::{Changed, Imported, Only, RunEntry};
 pub use serve::{Served, served};
 pub use stages::planned_runs;
@@ -38,7 +38,7 @@ use crate::train::{TPosterior, TReport, TrainingSet};
 use runs::Known;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// Version of this program, kept with every result.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -487,7 +487,8 @@ impl Project {
         let start = Instant::now();
         let product = work()?;
         let files = files.iter().map(|name| (*name).to_owned()).collect();
-        let record = StageRecord { files, seconds: start.elapsed().as_secs_f64(), ..plan.of(stage).clone() };
+        let seconds = start.elapsed().as_secs_f64();
+        let record = StageRecord { files, seconds, finished: seconds_since_1970(), ..plan.of(stage).clone() };
         let folder = self.setting_folder(index);
         self.claim(workplace)?.finished.insert(record.fingerprint.clone(), folder.clone());
         folder.replace(stage, record.clone(), |folder| write(folder, &product))?;
@@ -540,6 +541,7 @@ impl Project {
             posteriors.sort_by_key(order);
             record.files = files(&posteriors);
             record.seconds += start.elapsed().as_secs_f64();
+            record.finished = seconds_since_1970();
             start = Instant::now();
             // Draws before the list of methods: what is listed is whole at any time.
             let write = |folder: &Folder| {
@@ -693,6 +695,10 @@ impl Stale {
             Self::Changed(reason) | Self::Unusable(reason) => reason,
         }
     }
+}
+
+fn seconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 /// What of the study's part in a stage is not as it was when the stage was finished.

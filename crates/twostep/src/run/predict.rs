@@ -4,16 +4,17 @@ use super::stages::{measurement_sd, parameter_names};
 use super::{Project, Stale};
 use crate::draws::{Sorted, pick_weighted};
 use crate::error::{Error, Result};
-use crate::infer::IPosterior;
 use crate::infer::propagation::Method;
-use crate::likelihood::{ErrorSharing, Family, Generator};
+use crate::infer::{IPosterior, Measured};
+use crate::likelihood::{ErrorSharing, Sd, log_likelihood};
 use crate::matrix::Matrix;
 use crate::stream::Stream;
-use crate::study::{Stage, Study};
+use crate::study::{Output, Stage, Study};
 use crate::surrogate::Scratch;
 use crate::table::Table;
-use crate::train::{PROBABILITIES, TPosterior, output_draws};
+use crate::train::{PROBABILITIES, TPosterior, TrainedOutput, output_draws};
 use rand::RngExt;
+use rand::rngs::ChaCha8Rng;
 use rand_distr::StandardNormal;
 use rayon::prelude::*;
 
@@ -88,61 +89,141 @@ pub fn predicted(
     known: &Matrix,
     sd: Option<&[f64]>,
 ) -> Vec<Predicted> {
-    let is_point = answer.method == Method::Point.name();
-    let point = is_point.then(|| Method::Point.propagation(study.infer.point).reduce(&posterior.draws));
-    let t_draws = point.as_ref().unwrap_or(&posterior.draws);
-    let weights = t_draws.weights();
-    let n_unknowns = study.unknowns.len();
-    let (output, trained) = (&study.outputs[o], &posterior.outputs[o]);
+    let output = &study.outputs[o];
+    let pairs = Pairs::new(study, posterior, parameters, answer, o);
     // The row whose approximation error a row has: its own, or that of the first row at the same conditions.
     let shared = study.infer.error == ErrorSharing::Shared;
     let twin = |i: usize| (0..i).find(|&j| shared && known.row(j) == known.row(i)).unwrap_or(i);
     let error_of: Vec<usize> = (0..known.rows()).map(twin).collect();
-    let stream = Stream::root(study.seed).named("predict").named(&output.name);
-    let (coefficients, sigma_a) = output_draws(&posterior.outputs, t_draws.values(), o);
-    let sigma_name = &study.sigma_names()[o];
-    let sigma_at = parameters.iter().position(|n| sigma_name.as_ref() == Some(n));
-    let of_draw = |(k, x): (usize, &Vec<f64>)| {
-        let mut rng = stream.at(k as u64).rng();
-        let s = match &answer.t_draws {
-            Some(own) if !is_point => own[k],
-            _ => pick_weighted(&weights, &mut rng),
-        };
-        let inputs = Matrix::from_fn(known.rows(), trained.n_inputs, |i, d| {
-            if d < n_unknowns { x[d] } else { known[(i, d - n_unknowns)] }
-        });
-        let mut eta = Matrix::default();
-        trained.surrogate.predict(&inputs, &coefficients.select_cols(&[s]), &mut eta, &mut Scratch::default());
-        let sigma_i = match (sigma_at, &output.noise.sd) {
-            (Some(j), _) => Some(x[j]),
-            // An output that was never measured: its sd is what the prior says.
-            (None, crate::likelihood::Sd::Prior(prior)) => Some(prior.sample(&mut rng)),
-            _ => None,
-        };
-        let own_sd = measurement_sd(&output.noise.sd, sigma_i);
-        let spread = if study.infer.sigma_a { sigma_a[s] } else { 0.0 };
-        let errors: Vec<f64> = (0..known.rows()).map(|_| spread * rng.sample::<f64, _>(StandardNormal)).collect();
-        let (shift, factor) = trained.affine;
+    let of_draw = |k: usize| {
+        let Pair { eta, sigma_a, sd: own_sd, mut rng } = pairs.at(k, known);
+        let errors: Vec<f64> = (0..known.rows()).map(|_| sigma_a * rng.sample::<f64, _>(StandardNormal)).collect();
         let simulated: Vec<f64> = (0..known.rows())
             .map(|i| {
-                let eta = shift + factor * eta[(i, 0)] + errors[error_of[i]];
+                let eta = eta[i] + errors[error_of[i]];
                 if output.log { eta.exp() } else { eta }
             })
             .collect();
         let mut measure = |(i, &y): (usize, &f64)| {
-            own_sd.or_else(|| sd.map(|sd| sd[i])).map_or(f64::NAN, |sd| {
-                let generator = match output.noise.family {
-                    Family::Normal => Generator::Normal { sd },
-                    Family::LogNormal { .. } => Generator::LogNormal { sd },
-                    Family::StudentT { df } => Generator::StudentT { sd, df },
-                };
-                generator.sample(y, &mut rng)
-            })
+            let sd = own_sd.or_else(|| sd.map(|sd| sd[i]));
+            sd.map_or(f64::NAN, |sd| output.noise.family.generator(sd).sample(y, &mut rng))
         };
         let measured = simulated.iter().enumerate().map(&mut measure).collect();
         Predicted { simulated, measured }
     };
-    answer.draws.par_iter().enumerate().map(of_draw).collect()
+    (0..answer.draws.len()).into_par_iter().map(of_draw).collect()
+}
+
+/// `log p(y_i | omega, theta)` of every measurement of output `o`, by each draw of `answer` with the T-draw that [`predicted`]
+/// takes for it. The approximation error is integrated out of each measurement by itself, where the I-step propagates it: what
+/// replicates share of it is left to their joint density. A zero counts by its probability.
+pub fn log_likelihoods(
+    study: &Study,
+    posterior: &TPosterior,
+    parameters: &[String],
+    answer: &IPosterior,
+    o: usize,
+    measured: &Measured,
+) -> Vec<Vec<f64>> {
+    let output = &study.outputs[o];
+    let pairs = Pairs::new(study, posterior, parameters, answer, o);
+    let family = output.noise.family.likelihood();
+    let of_draw = |k: usize| {
+        let Pair { eta, sigma_a, sd: own_sd, .. } = pairs.at(k, &measured.known);
+        let of_value = |(i, y): (usize, &f64)| {
+            let location = match (output.log, family.on_log_scale()) {
+                (true, false) => eta[i].exp(),
+                (false, true) => eta[i].ln(),
+                _ => eta[i],
+            };
+            let sd = own_sd.or_else(|| measured.sd.as_ref().map(|sd| sd[i])).unwrap_or(f64::NAN);
+            log_likelihood(&*family, *y, location, sd.hypot(sigma_a))
+        };
+        measured.y.iter().enumerate().map(of_value).collect()
+    };
+    (0..answer.draws.len()).into_par_iter().map(of_draw).collect()
+}
+
+/// I-draws with the T-draws that go with them, as one output sees them.
+struct Pairs<'a> {
+    study: &'a Study,
+    answer: &'a IPosterior,
+    output: &'a Output,
+    trained: &'a TrainedOutput,
+    weights: Vec<f64>,
+    coefficients: Matrix,
+    sigma_a: Vec<f64>,
+    /// Place of the output's unknown sd in an I-draw.
+    sigma_at: Option<usize>,
+    stream: Stream,
+}
+
+/// One of them.
+struct Pair {
+    /// The surrogate's value at each row.
+    eta: Vec<f64>,
+    /// Approximation error, zero where it is not propagated.
+    sigma_a: f64,
+    /// Measurement sd, where it is not a column.
+    sd: Option<f64>,
+    /// Random numbers of this pair that are not used yet.
+    rng: ChaCha8Rng,
+}
+
+impl<'a> Pairs<'a> {
+    fn new(
+        study: &'a Study,
+        posterior: &'a TPosterior,
+        parameters: &[String],
+        answer: &'a IPosterior,
+        o: usize,
+    ) -> Self {
+        let is_point = answer.method == Method::Point.name();
+        let point = is_point.then(|| Method::Point.propagation(study.infer.point).reduce(&posterior.draws));
+        let t_draws = point.as_ref().unwrap_or(&posterior.draws);
+        let (coefficients, sigma_a) = output_draws(&posterior.outputs, t_draws.values(), o);
+        let (output, sigma_name) = (&study.outputs[o], &study.sigma_names()[o]);
+        Self {
+            study,
+            answer,
+            output,
+            trained: &posterior.outputs[o],
+            weights: t_draws.weights(),
+            coefficients,
+            sigma_a,
+            sigma_at: parameters.iter().position(|n| sigma_name.as_ref() == Some(n)),
+            stream: Stream::root(study.seed).named("predict").named(&output.name),
+        }
+    }
+
+    /// I-draw `k` at the conditions in the rows of `known`.
+    fn at(&self, k: usize, known: &Matrix) -> Pair {
+        let (x, n_unknowns) = (&self.answer.draws[k], self.study.unknowns.len());
+        let mut rng = self.stream.at(k as u64).rng();
+        let s = match &self.answer.t_draws {
+            Some(own) if self.answer.method != Method::Point.name() => own[k],
+            _ => pick_weighted(&self.weights, &mut rng),
+        };
+        let inputs = Matrix::from_fn(known.rows(), self.trained.n_inputs, |i, d| {
+            if d < n_unknowns { x[d] } else { known[(i, d - n_unknowns)] }
+        });
+        let mut eta = Matrix::default();
+        let coefficients = self.coefficients.select_cols(&[s]);
+        self.trained.surrogate.predict(&inputs, &coefficients, &mut eta, &mut Scratch::default());
+        let (shift, factor) = self.trained.affine;
+        let sigma_i = match (self.sigma_at, &self.output.noise.sd) {
+            (Some(j), _) => Some(x[j]),
+            // An output that was never measured: its sd is what the prior says.
+            (None, Sd::Prior(prior)) => Some(prior.sample(&mut rng)),
+            _ => None,
+        };
+        Pair {
+            eta: (0..known.rows()).map(|i| shift + factor * eta[(i, 0)]).collect(),
+            sigma_a: if self.study.infer.sigma_a { self.sigma_a[s] } else { 0.0 },
+            sd: measurement_sd(&self.output.noise.sd, sigma_i),
+            rng,
+        }
+    }
 }
 
 /// What the stages of a setting left for those who use it.

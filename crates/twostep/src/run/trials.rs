@@ -699,9 +699,8 @@ pub(super) fn needs_own_runs(study: &Study) -> bool {
 /// What a study's trials take.
 pub(super) struct Forecast {
     pub(super) layout: Vec<Layout>,
-    pub(super) t_trials: usize,
-    /// I-trials of all T-trials together.
-    pub(super) i_trials: usize,
+    /// Number of I-trials of each T-trial.
+    pub(super) i_trials: Vec<usize>,
     /// Simulator runs of each T-trial, and of each of its I-trials.
     pub(super) runs_of_t_trial: usize,
     pub(super) runs_of_i_trial: usize,
@@ -750,10 +749,11 @@ pub(super) fn forecast(study: &Study, set: Option<&TrainingSet>) -> Result<Forec
         ));
     }
     // The first guess holds every run out by itself.
-    let (mut groups, mut runs) = (spec.t_trials.max(2).min(own_runs), own_runs);
+    let (groups, mut runs) = (spec.t_trials.max(2).min(own_runs), own_runs);
+    let mut held: Vec<usize> = (0..groups).map(|group| (group..own_runs).step_by(groups).count()).collect();
     if let Some(set) = set.filter(|_| held_out) {
-        let folds = folds(study, set)?;
-        (groups, runs) = (folds.len(), folds.concat().len());
+        held = folds(study, set)?.iter().map(Vec::len).collect();
+        runs = held.iter().sum();
         if runs < set.n_runs() {
             notes.push(format!(
                 "{} of {} on a bound of the prior or outside it, where no interval could hold the truth, {} only trained on",
@@ -764,7 +764,7 @@ pub(super) fn forecast(study: &Study, set: Option<&TrainingSet>) -> Result<Forec
         }
     }
     // The largest group leaves the fewest.
-    let left_out = if held_out { runs.div_ceil(groups.max(1)) } else { 0 };
+    let left_out = if held_out { held.iter().copied().max().unwrap_or(0) } else { 0 };
     if left_out > 1 {
         notes.push(format!(
             "each group leaves out up to {left_out} of {}, so that surrogates are trained on fewer than the study's; more \
@@ -773,8 +773,10 @@ pub(super) fn forecast(study: &Study, set: Option<&TrainingSet>) -> Result<Forec
         ));
     }
     Ok(Forecast {
-        t_trials: if held_out { groups } else { spec.t_trials },
-        i_trials: spec.i_trials * if held_out { runs } else { spec.t_trials },
+        i_trials: match held_out {
+            true => held.iter().map(|runs| runs * spec.i_trials).collect(),
+            false => vec![spec.i_trials; spec.t_trials],
+        },
         runs_of_t_trial: if by_simulator { own_runs } else { 0 },
         runs_of_i_trial: if by_simulator { n_points } else { 0 },
         held_out: if held_out { runs } else { 0 },

@@ -60,12 +60,14 @@ struct Content {
 }
 
 impl Journal {
-    /// The trials of a journal, none where there is none. What follows the last whole line was cut off by a crash.
+    /// The trials of a journal and what made them, none where there is none. What follows the last whole line was cut off by a
+    /// crash.
     ///
     /// # Errors
     /// A file that cannot be read, or that is of something else.
-    pub fn read(path: &Path, fingerprint: &str) -> Result<Vec<Trial>> {
-        Ok(content(path, fingerprint)?.trials)
+    pub fn read(path: &Path, fingerprint: &str) -> Result<(Vec<Trial>, Vec<Heading>)> {
+        let content = content(path, fingerprint)?;
+        Ok((content.trials, distinct(&content.headings)))
     }
 
     /// Opens a journal to append to, and makes it where there is none; with the trials that it holds.
@@ -92,14 +94,18 @@ impl Journal {
 
     /// What made its trials, each once.
     pub fn made_by(&self) -> Vec<Heading> {
-        let mut distinct: Vec<Heading> = Vec::new();
-        for heading in &self.headings {
-            if !distinct.contains(heading) {
-                distinct.push(heading.clone());
-            }
-        }
-        distinct
+        distinct(&self.headings)
     }
+}
+
+fn distinct(headings: &[Heading]) -> Vec<Heading> {
+    let mut distinct: Vec<Heading> = Vec::new();
+    for heading in headings {
+        if !distinct.contains(heading) {
+            distinct.push(heading.clone());
+        }
+    }
+    distinct
 }
 
 fn content(path: &Path, fingerprint: &str) -> Result<Content> {
@@ -191,7 +197,7 @@ mod tests {
         let (journal, kept) = Journal::open(&path, heading.clone()).unwrap();
         assert_eq!(kept, [trial(0), trial(1)]);
         journal.keep(&[trial(2)]).unwrap();
-        assert_eq!(Journal::read(&path, "f").unwrap(), [trial(0), trial(1), trial(2)]);
+        assert_eq!(Journal::read(&path, "f").unwrap(), (vec![trial(0), trial(1), trial(2)], vec![heading.clone()]));
         assert!(Journal::read(&path, "g").unwrap_err().to_string().contains("another study"));
         drop(journal);
         // Another version goes on, and both are named.

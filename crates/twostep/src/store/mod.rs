@@ -58,6 +58,8 @@ pub struct StageRecord {
     pub files: Vec<String>,
     /// Seconds it took.
     pub seconds: f64,
+    /// When it was finished, in seconds since 1970 began; zero where that is not known.
+    pub finished: u64,
     /// Version of this program.
     pub version: String,
     /// Instruction set it ran on.
@@ -779,6 +781,28 @@ mod tests {
         assert!(refused.contains("not results of twostep (thesis.csv); give --out a new or empty folder"), "{refused}");
         let file = Folder::new(folder.file("thesis.csv")).lock("a.toml").unwrap_err().to_string();
         assert!(file.contains("results need a folder, and this is a file"), "{file}");
+        std::fs::remove_dir_all(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn what_shows_results_is_replaced_and_goes_with_them() {
+        let folder = folder("shown");
+        let lock = folder.lock("a.toml").unwrap();
+        folder.replace(Stage::Infer, record("1", &["a"]), write(&["a"])).unwrap();
+        let files = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), b"x".to_vec())).collect::<Vec<_>>();
+        folder.show("1", &files(&["report.html", "figures/a.svg", "figures/b.svg"])).unwrap();
+        assert!(folder.is_shown("1").unwrap() && !folder.is_shown("2").unwrap());
+        std::fs::write(folder.file("figures/mine.svg"), "").unwrap();
+        folder.show("2", &files(&["report.html", "figures/a.svg"])).unwrap();
+        let there = ["a", "b", "mine"].map(|name| folder.file(&format!("figures/{name}.svg")).exists());
+        assert_eq!(there, [true, false, true]);
+        std::fs::remove_file(folder.file("figures/a.svg")).unwrap();
+        assert!(!folder.is_shown("2").unwrap());
+        folder.show("2", &files(&["report.html", "figures/a.svg"])).unwrap();
+        folder.discard_stages().unwrap();
+        assert_eq!(names(&folder), [LOCK, FIGURES, LEDGER]);
+        assert!(folder.file("figures/mine.svg").exists() && !folder.file("figures/a.svg").exists());
+        drop(lock);
         std::fs::remove_dir_all(folder.path()).unwrap();
     }
 

@@ -23,6 +23,8 @@ pub fn shipped() -> &'static [Shipped] {
         ("paper/logistic_calibration", &[file!("paper/", "logistic_calibration.toml")]),
         ("paper/pce", &[file!("paper/", "pce.toml")]),
         ("paper/pce_calibration", &[file!("paper/", "pce_calibration.toml")]),
-        ("paper/sir", &[file!("paper/", "sir.toml")]),
+        ("paper/sir", &[file!("paper/", "sir.toml"), file!("paper/", "sir_design.csv")]),
+        ("paper/times", &[file!("paper/", "times.toml")]),
+        ("paper/workers", &[file!("paper/", "workers.toml")]),
     ]
 }

@@ -164,6 +164,8 @@ fn every_shipped_study_loads() {
         ("paper/pce", 24),
         ("paper/pce_calibration", 20),
         ("paper/sir", 1),
+        ("paper/times", 192),
+        ("paper/workers", 12),
     ];
     assert_eq!(shipped().iter().map(|(name, _)| *name).collect::<Vec<_>>(), expected.map(|(name, _)| name));
     for ((name, files), (_, n_settings)) in shipped().iter().zip(expected) {

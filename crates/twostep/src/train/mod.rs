@@ -11,7 +11,7 @@ use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::matrix::{Matrix, bits};
 use crate::mcmc::{Bayes, chains, diagnostics, psis};
-use crate::monitor::{Monitor, Proceed};
+use crate::monitor::{Monitor, counting};
 use crate::special::normal_cdf;
 use crate::stream::Stream;
 use crate::surrogate::{InputScale, Scratch, SigmaA, Surrogate, SurrogateSpec};
@@ -23,6 +23,9 @@ use std::sync::Arc;
 
 /// Probabilities of the quantiles that every summary gives.
 pub const PROBABILITIES: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.95];
+
+/// What the draws of chains are called in progress, those of the warm-up among them.
+pub const T_DRAWS: &str = "T-draws";
 
 /// Most predictions of training rows by draws: two gibibytes.
 const MOST_PREDICTIONS: usize = 1 << 28;
@@ -361,7 +364,7 @@ pub fn train(
                 let start: usize = outputs[..o].iter().map(|out| out.1.names().len() + 1).sum();
                 fit.imported(draws, start)
             }
-            None => fit.train(spec, tasks.len(), stream, &|| monitor.proceed())?,
+            None => fit.train(spec, tasks.len(), stream, monitor)?,
         });
     }
     monitor.progress("train", tasks.len(), tasks.len());
@@ -509,7 +512,8 @@ struct Fit<'a> {
 }
 
 impl Fit<'_> {
-    fn train(&self, spec: &TrainSpec, n_outputs: usize, stream: Stream, proceed: Proceed<'_>) -> Result<Block> {
+    fn train(&self, spec: &TrainSpec, n_outputs: usize, stream: Stream, monitor: &dyn Monitor) -> Result<Block> {
+        let proceed = &|| monitor.proceed();
         let linear = self.linear_model();
         match (spec.method, linear) {
             (TrainMethod::Auto | TrainMethod::Exact, Some(model)) => {
@@ -534,7 +538,7 @@ impl Fit<'_> {
                 format!("the T-posterior of `{}` has no exact form", self.name),
                 "use method = \"nuts\": exact draws need a surrogate linear in its coefficients with normal priors",
             )),
-            (TrainMethod::Auto | TrainMethod::Nuts, _) => self.nuts(spec, stream, proceed),
+            (TrainMethod::Auto | TrainMethod::Nuts, _) => self.nuts(spec, stream, monitor),
         }
     }
 
@@ -575,12 +579,13 @@ impl Fit<'_> {
         Block { coefficients, sigma_a, log_weights, report }
     }
 
-    fn nuts(&self, spec: &TrainSpec, stream: Stream, proceed: Proceed<'_>) -> Result<Block> {
+    fn nuts(&self, spec: &TrainSpec, stream: Stream, monitor: &dyn Monitor) -> Result<Block> {
         let density = TDensity::new(self.surrogate.clone(), self.rows, self.sigma_a);
         let n_chains = spec.nuts.chains.max(1);
         let settings = spec.nuts.settings(spec.draws.div_ceil(n_chains));
+        let proceed = counting(monitor, T_DRAWS, n_chains * (settings.warmup + settings.draws));
         let chains =
-            chains::sample(&density, &settings, n_chains, None, stream.named("nuts"), proceed).map_err(|error| {
+            chains::sample(&density, &settings, n_chains, None, stream.named("nuts"), &proceed).map_err(|error| {
                 match error {
                     Error::Failed { problem, .. } => Error::failed(
                         format!("T-step of `{}`", self.name),
@@ -590,7 +595,7 @@ impl Fit<'_> {
                     error => error,
                 }
             })?;
-        let check = chains::check(&density, &chains, stream.named("check"), proceed)?;
+        let check = chains::check(&density, &chains, stream.named("check"), &|| monitor.proceed())?;
         let p = self.surrogate.names().len();
         let natural = |runs: &[&[Vec<f64>]]| -> Vec<Vec<Vec<f64>>> {
             runs.iter().map(|draws| draws.iter().map(|z| density.natural(z)).collect()).collect()
