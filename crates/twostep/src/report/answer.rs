@@ -416,7 +416,7 @@ fn predictive_check(findings: &Findings, answer: &Answer<'_>) -> Option<Figure> 
         });
     }
     let caption = format!(
-        "What {} predicts for measurements like these, noise included, against the measurements (black): inside the 90 % interval lie {}. \
+        "What {} predicts for measurements like these, noise included, against the measurements: inside the 90 % interval lie {}. \
          Many outside, or all on one side, mean that model and measurements disagree.",
         answer.method.title(),
         words.join(", ")
