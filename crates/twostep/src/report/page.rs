@@ -297,7 +297,7 @@ fn surrogate(page: &mut Page, setting: &SettingReport) -> Result<()> {
                     Cell::Text(report.method.clone()),
                     Cell::Number(format!("{} of {}", report.n_rows, counted(report.n_runs, "run"))),
                     Cell::Number(own.q2.map_or("–".to_owned(), |q2| format!("{q2:.2}"))),
-                    Cell::Number(format!("{:.0} %", (100.0 * own.coverage_90).floor())),
+                    Cell::Number(words::held(own.coverage_90)),
                     Cell::Number(report.divergences.to_string()),
                 ],
             )

@@ -2,6 +2,7 @@
 
 use super::figure::{Axis, Direction, Figure, Ink, Mark, Panel, Series, Shape};
 use super::pieces::{ends, histogram, label, listed, matrix, quantity, short, thinned};
+use super::words;
 use crate::draws::{Draws, Sorted};
 use crate::error::Result;
 use crate::matrix::Matrix;
@@ -239,6 +240,14 @@ fn run_number(findings: &Findings, run: usize) -> usize {
     failed.iter().fold(run + 1, |number, &failed| if failed <= number { number + 1 } else { number })
 }
 
+/// Runs left out that lie inside their intervals, or outside: intervals, places, and what is said of each.
+#[derive(Default)]
+struct LeftOut {
+    intervals: Vec<[f64; 6]>,
+    points: Vec<[f64; 2]>,
+    notes: Vec<String>,
+}
+
 /// Runs against what is predicted for them without them.
 fn leave_one_out(findings: &Findings, posterior: &TPosterior) -> Result<Option<Figure>> {
     // Of a normal distribution.
@@ -258,13 +267,13 @@ fn leave_one_out(findings: &Findings, posterior: &TPosterior) -> Result<Option<F
         if all.is_empty() {
             continue;
         }
-        let mut shown: [(Vec<[f64; 6]>, Vec<[f64; 2]>, Vec<String>); 2] = Default::default();
+        let mut shown: [LeftOut; 2] = Default::default();
         for place in thinned(all.len(), INTERVALS) {
             let (i, mean, sd) = all[place];
             let off = rows.eta[i] - mean;
             let at = natural(output, mean);
             let [low, middle, high] = [off - reach * sd, off, off + reach * sd].map(|v| natural(output, v));
-            let (intervals, points, notes) = &mut shown[usize::from(off.abs() > reach * sd)];
+            let LeftOut { intervals, points, notes } = &mut shown[usize::from(off.abs() > reach * sd)];
             intervals.push([at, low, f64::NAN, middle, f64::NAN, high]);
             points.push([at, middle]);
             let value = natural(output, rows.eta[i]);
@@ -278,7 +287,7 @@ fn leave_one_out(findings: &Findings, posterior: &TPosterior) -> Result<Option<F
         let zero = natural(output, 0.0);
         let mut marks = vec![Series::unnamed(Ink::Reference).mark(Shape::Rules(Direction::Horizontal, vec![zero]))];
         let series = [Series::new("inside the 90 % interval", Ink::Data), Series::new("outside", Ink::Failed)];
-        for (series, (intervals, points, notes)) in series.iter().zip(shown) {
+        for (series, LeftOut { intervals, points, notes }) in series.iter().zip(shown) {
             if !points.is_empty() {
                 marks.push(series.mark(Shape::Intervals(Direction::Vertical, intervals)));
                 marks.push(series.mark(Shape::Points(points, notes)));
@@ -292,7 +301,7 @@ fn leave_one_out(findings: &Findings, posterior: &TPosterior) -> Result<Option<F
         let x = Axis { log: output.log, ..Axis::new(format!("predicted {}", output_label(findings, o))) };
         panels.push(Panel { title: String::new(), x, y, marks });
         let mut sentence =
-            format!("{}: {:.0} % of the values lie inside their 90 % interval", output.name, 100.0 * own.coverage_90);
+            format!("{}: {} of the values lie inside their 90 % interval", output.name, words::held(own.coverage_90));
         if let Some(q2) = own.q2 {
             sentence += &format!(", Q2 = {q2:.3}");
         }
