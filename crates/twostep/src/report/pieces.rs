@@ -104,7 +104,7 @@ pub(super) fn matrix(
 pub(super) fn ends(values: impl Iterator<Item = f64>) -> [f64; 2] {
     let finite = values.filter(|value| value.is_finite());
     let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (v.min(low), v.max(high)));
-    let reach = 0.03 * (high - low);
+    let reach = if low < high { 0.03 * (high - low) } else { 0.5 * low.abs().max(f64::MIN_POSITIVE) };
     [low - reach, high + reach]
 }
 

@@ -181,7 +181,10 @@ fn slices(findings: &Findings, posterior: &TPosterior, draws: &Draws) -> Result<
             of_output.retain(|p| p.0 >= reaches[SLICES - 1]);
         }
         // One axis for all inputs of an output: those that do little look like it.
-        let range = Some(ends(shown.into_iter()).map(|eta| natural(output, eta))).filter(|[low, high]| low < high);
+        let [low, high] = ends(shown.into_iter());
+        // Ends that are no numbers on the natural scale, or orders of magnitude that nobody reads, are left to the drawing.
+        let is_readable = low < high && !(output.log && high - low > 12.0 * std::f64::consts::LN_10);
+        let range = Some([low, high].map(|eta| natural(output, eta))).filter(|_| is_readable);
         most = most.max(of_output.len());
         panels.extend(of_output.into_iter().map(|(_, panel)| Panel { y: Axis { range, ..panel.y }, ..panel }));
     }
@@ -240,9 +243,9 @@ fn run_number(findings: &Findings, run: usize) -> usize {
     failed.iter().fold(run + 1, |number, &failed| if failed <= number { number + 1 } else { number })
 }
 
-/// Runs left out that lie inside their intervals, or outside: intervals, places, and what is said of each.
+/// By how much runs are missed: intervals, their middles, and a text for each.
 #[derive(Default)]
-struct LeftOut {
+struct Missed {
     intervals: Vec<[f64; 6]>,
     points: Vec<[f64; 2]>,
     notes: Vec<String>,
@@ -267,13 +270,13 @@ fn leave_one_out(findings: &Findings, posterior: &TPosterior) -> Result<Option<F
         if all.is_empty() {
             continue;
         }
-        let mut shown: [LeftOut; 2] = Default::default();
+        let mut shown: [Missed; 2] = Default::default();
         for place in thinned(all.len(), INTERVALS) {
             let (i, mean, sd) = all[place];
             let off = rows.eta[i] - mean;
             let at = natural(output, mean);
             let [low, middle, high] = [off - reach * sd, off, off + reach * sd].map(|v| natural(output, v));
-            let LeftOut { intervals, points, notes } = &mut shown[usize::from(off.abs() > reach * sd)];
+            let Missed { intervals, points, notes } = &mut shown[usize::from(off.abs() > reach * sd)];
             intervals.push([at, low, f64::NAN, middle, f64::NAN, high]);
             points.push([at, middle]);
             let value = natural(output, rows.eta[i]);
@@ -287,7 +290,7 @@ fn leave_one_out(findings: &Findings, posterior: &TPosterior) -> Result<Option<F
         let zero = natural(output, 0.0);
         let mut marks = vec![Series::unnamed(Ink::Reference).mark(Shape::Rules(Direction::Horizontal, vec![zero]))];
         let series = [Series::new("inside the 90 % interval", Ink::Data), Series::new("outside", Ink::Failed)];
-        for (series, LeftOut { intervals, points, notes }) in series.iter().zip(shown) {
+        for (series, Missed { intervals, points, notes }) in series.iter().zip(shown) {
             if !points.is_empty() {
                 marks.push(series.mark(Shape::Intervals(Direction::Vertical, intervals)));
                 marks.push(series.mark(Shape::Points(points, notes)));
