@@ -129,7 +129,7 @@ fn chains_stand_in_where_weights_fail() {
             for (found, exact) in shares(&budget, "a").iter().zip(exact) {
                 let case = format!("{:?} {error:?}: {found:?} {exact}", budget.method);
                 assert!((found.share - exact).abs() <= Z * found.error + 1e-12, "{case}");
-                assert!(found.error < 0.2, "{case}");
+                assert!(found.error < 0.3, "{case}");
             }
         }
     }
