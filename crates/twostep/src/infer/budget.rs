@@ -687,7 +687,7 @@ struct Pairs<'a> {
 }
 
 /// I-draws that get another; draws of a chain that adapt its step, that forget the start, and that are compared with it.
-const PAIRED: usize = 96;
+const PAIRED: usize = 48;
 const ADAPTING: usize = 20;
 const FORGETTING: usize = 5;
 const COMPARED: usize = 10;
@@ -770,7 +770,13 @@ impl Pairs<'_> {
     ) -> Result<Vec<Vec<f64>>> {
         let propagation = Method::Point.propagation(self.spec.point);
         let mut density = Posterior::new(Target::new(likelihoods, self.prepared.prior(), &*propagation, &[0.0]));
-        let settings = nuts::Settings { warmup: ADAPTING, draws: FORGETTING + COMPARED, ..nuts::Settings::default() };
+        let settings = nuts::Settings {
+            warmup: ADAPTING,
+            draws: FORGETTING + COMPARED,
+            // Trajectories of some fifteen steps: with the metric of the whole posterior more go around in circles.
+            max_depth: 4,
+            ..nuts::Settings::default()
+        };
         let chain = nuts::sample_with(&mut density, start, metric, &settings, &mut stream.rng(), &|| true)?;
         Ok(chain.draws[FORGETTING..].iter().map(|z| self.prepared.natural(z)).collect())
     }
