@@ -5,7 +5,7 @@ use crate::session::describe;
 use std::fmt::Write;
 use textwrap::core::display_width;
 use twostep::infer::IPosterior;
-use twostep::report::words::{quantity, with_unit};
+use twostep::report::words::{held, quantity, with_unit};
 use twostep::run::{Origin, Project, SettingResult};
 use twostep::study::{Setting, Stage, Study};
 use twostep::table::counted;
@@ -163,12 +163,11 @@ fn stage_lines(study: &Study, result: &SettingResult) -> String {
             true => String::new(),
             false => format!(" from {} values of {}", report.n_rows, counted(report.n_runs, "run")),
         };
-        // Percentages round towards doubt: 99.6 % of the runs is not all of them.
         lines.push(format!(
-            "train      {}: {}{values}, {q2}, {:.0} % of left-out runs inside their 90 % interval ({})",
+            "train      {}: {}{values}, {q2}, {} of left-out runs inside their 90 % interval ({})",
             report.output,
             report.method,
-            (100.0 * own.coverage_90).floor(),
+            held(own.coverage_90),
             origin(result, Stage::Train),
         ));
     }

@@ -67,6 +67,7 @@ fn every_fault_is_found() {
         "the page is 2008 px wide in a window of 390",
         "the text \\\"outside\\\" sticks out",
         "the tick labels \\\"12\\\" and \\\"13\\\" overlap",
+        "the text \\\"aaaaaaaaaaaaaaaaaaaa\\\" sticks out of its p",
         "empty: no mark",
         "a NaN, undefined or Infinity is shown",
         "which is nowhere",
@@ -74,7 +75,7 @@ fn every_fault_is_found() {
         "a script was injected",
         "does not hide and show its marks",
         "wide: no mark shows a number to the pointer",
-        "the contents' link to #gone",
+        "the contents' link to #gone leads elsewhere",
         "printed to only",
     ] {
         assert!(problems.contains(part), "no `{part}` in {problems}");
@@ -91,10 +92,23 @@ fn the_sir_study_is_shown_without_a_flaw() {
     assert!(found[0]["figures"].as_u64().unwrap() > 5, "{}", found[0]);
 }
 
+/// A line of a sweep with the first of its values and the last: pages of many settings are pages of the same.
+fn fewer(line: &str) -> String {
+    let numbers = line.split_once(" = [").filter(|(key, _)| key.starts_with('"'));
+    match numbers.and_then(|(key, list)| Some((key, list.strip_suffix(']')?))) {
+        Some((key, list)) if !list.contains('[') => {
+            let values: Vec<&str> = list.split(", ").collect();
+            format!("{key} = [{}, {}]", values[0], values[values.len() - 1])
+        }
+        _ => line.to_owned(),
+    }
+}
+
 #[test]
 fn the_paper_s_studies_are_shown_without_a_flaw() {
     let place = Place::new("report-paper");
-    place.write("pce.toml", &shipped("paper/pce.toml"));
+    let pce: Vec<String> = shipped("paper/pce.toml").lines().map(fewer).collect();
+    place.write("pce.toml", &pce.join("\n"));
     place.run(&["run", "pce.toml", "-q"]).ends(0);
     // Few trials: what they show is drawn in the same way.
     place.write("logistic_calibration.toml", &shipped("paper/logistic_calibration.toml"));

@@ -84,7 +84,8 @@ fn bars_and_colours_are_for_terminals() {
     // A bar with its count, then the pace and a forecast, and none of it in what remains.
     holds(&shown, "simulate [");
     holds(&shown, " of 25, ");
-    holds(&shown, " per s, about ");
+    holds(&shown, " per ");
+    holds(&shown, " s left");
     holds(&shown, "\u{1b}[1m");
     holds(&shown, "\u{1b}[2m");
     let rows = table(&shown);

@@ -10,7 +10,7 @@ use std::process::Command;
 use twostep::infer::{Derived, IPosterior};
 use twostep::mcmc::diagnostics;
 use twostep::monitor::Silent;
-use twostep::report::arviz;
+use twostep::report;
 use twostep::run::{Findings, Project};
 use twostep::study::{self, Stage};
 

@@ -16,8 +16,8 @@ fn studies() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies")
 }
 
-/// What a shipped study leaves, with some of its text replaced.
-fn findings(file: &str, changes: &[(&str, &str)], until: Stage) -> Findings {
+/// What a shipped study leaves in a folder of this name, with some of its text replaced.
+fn findings(name: &str, file: &str, changes: &[(&str, &str)], until: Stage) -> Findings {
     let path = studies().join(file);
     let mut text = std::fs::read_to_string(&path).unwrap();
     for (from, to) in changes {
@@ -25,9 +25,7 @@ fn findings(file: &str, changes: &[(&str, &str)], until: Stage) -> Findings {
         text = text.replacen(from, to, 1);
     }
     let settings = study::parse(&text, file, path.parent().unwrap()).unwrap_or_else(|problems| panic!("{problems}"));
-    let name: String =
-        [file, &format!("{changes:?}{until:?}")].concat().chars().filter(char::is_ascii_alphanumeric).collect();
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("figures").join(&name[..name.len().min(60)]);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("figures").join(name);
     let _ = std::fs::remove_dir_all(&folder);
     let project = Project::new(settings.into_iter().take(1).collect(), folder);
     project.run(until, &Silent).unwrap();
@@ -87,7 +85,7 @@ const QUICK: [(&str, &str); 2] = [("runs = 40", "runs = 24"), ("draws = 1000", "
 
 #[test]
 fn a_study_has_all_figures_and_none_is_empty() {
-    let mut found = findings("starter.toml", &QUICK, Stage::Infer);
+    let mut found = findings("all", "starter.toml", &QUICK, Stage::Infer);
     let reason = "<script>alert(\"1\")</script> ".repeat(20);
     found.failed = vec![FailedRun { run: 3, inputs: vec![0.1, 0.2], reason }];
     let all = figures(&found);
@@ -140,7 +138,7 @@ fn a_study_has_all_figures_and_none_is_empty() {
 
 #[test]
 fn the_slice_of_one_input_goes_by_the_runs_themselves() {
-    let found = findings("paper/pce.toml", &[("draws = 1000", "draws = 200")], Stage::Train);
+    let found = findings("slice", "paper/pce.toml", &[("draws = 1000", "draws = 200")], Stage::Train);
     let all = figures(&found);
     assert_sound(&all, &["surrogate", "leave-one-out", "t-posterior"]);
     let points = all[0].panels[0].marks.iter().find_map(|mark| match &mark.shape {
@@ -163,7 +161,7 @@ fn series_and_chains_have_their_figures() {
             "[infer]\nengine = \"nuts\"\nmethods = [\"e-lik\", \"point\"]\nnuts = { chains = 3, warmup = 200, draws = 100 }\n",
         ),
     ];
-    let found = findings("sir_series.toml", &changes, Stage::Infer);
+    let found = findings("series", "sir_series.toml", &changes, Stage::Infer);
     let all = figures(&found);
     assert_sound(
         &all,
@@ -189,7 +187,7 @@ fn series_and_chains_have_their_figures() {
 
 #[test]
 fn figures_stay_small_whatever_the_number_of_draws() {
-    let mut found = findings("starter.toml", &QUICK, Stage::Infer);
+    let mut found = findings("small", "starter.toml", &QUICK, Stage::Infer);
     for answer in &mut found.answers {
         let n = answer.draws.len();
         answer.draws = (0..100_000).map(|i| answer.draws[i % n].clone()).collect();

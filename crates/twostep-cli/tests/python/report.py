@@ -19,8 +19,14 @@ THEMES = ["light", "dark"]
 # Text may stick out of its figure by this: half a pixel of rounding on either side.
 SLACK = 1.0
 
+# Clicked and pointed at, and pictured: those of later settings of a sweep are of the same kinds.
+MOST_FIGURES = 30
+
 # Tried with the pointer until something is shown: lines have few places that are on them.
 MOST_HOVERS = 60
+
+# Height of a picture in pixels: browsers draw no larger ones.
+TALLEST = 16_000
 
 # Time that a link has to lead to its target, in milliseconds: pages scroll smoothly, and slowly where they share a processor.
 PATIENCE = 5000
@@ -42,6 +48,11 @@ LOOK = """
     });
     const names = wide.slice(0, 3).map(e => `${e.tagName.toLowerCase()}.${e.getAttribute("class") || ""}#${e.id}`);
     problems.push(`the page is ${root.scrollWidth} px wide in a window of ${window.innerWidth}: ${names.join(", ")}`);
+  }
+  for (const e of document.querySelectorAll("h1, h2, h3, p, li, th, td, figcaption, summary, button, .said")) {
+    if (e.clientWidth > 0 && e.scrollWidth > e.clientWidth + 1) {
+      problems.push(`the text "${e.textContent.slice(0, 40)}" sticks out of its ${e.tagName.toLowerCase()}`);
+    }
   }
   const overlap = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > slack
     && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > slack;
@@ -162,7 +173,7 @@ class Visit:
 
     def toggle(self):
         """Every legend hides what it names, in its own figure alone, and shows it again."""
-        for figure in self.page.query_selector_all("figure"):
+        for figure in self.page.query_selector_all("figure")[:MOST_FIGURES]:
             name = figure.get_attribute("id")
             for key in figure.query_selector_all("button.key"):
                 series = key.get_attribute("data-series")
@@ -181,7 +192,7 @@ class Visit:
 
     def hover(self):
         """Somewhere in every figure a pointer is told a number."""
-        for figure in self.page.query_selector_all("figure"):
+        for figure in self.page.query_selector_all("figure")[:MOST_FIGURES]:
             figure.scroll_into_view_if_needed()
             places = figure.evaluate(PLACES)
             step = max(1, len(places) // MOST_HOVERS)
@@ -224,8 +235,11 @@ class Visit:
         folder.mkdir(parents=True, exist_ok=True)
         name = self.where.replace(", ", "-")
         self.page.evaluate("scrollTo(0, 0)")
-        self.page.screenshot(path=folder / f"{name}.png", full_page=True)
-        for number, figure in enumerate(self.page.query_selector_all("figure")):
+        width = self.page.viewport_size["width"]
+        height = min(TALLEST, self.page.evaluate("document.documentElement.scrollHeight"))
+        clip = {"x": 0, "y": 0, "width": width, "height": height}
+        self.page.screenshot(path=folder / f"{name}.png", full_page=True, clip=clip)
+        for number, figure in enumerate(self.page.query_selector_all("figure")[:MOST_FIGURES]):
             figure.screenshot(path=folder / f"{name}-{number:02}-{figure.get_attribute('id')}.png")
 
 

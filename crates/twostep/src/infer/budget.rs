@@ -45,6 +45,10 @@ const FEWEST: f64 = 2.0;
 const ROUNDS: usize = 20;
 const CONSISTENT: f64 = 0.01;
 
+/// Shares with a larger standard error are not worth showing. Rare parts of a posterior far from the others, which hold much of
+/// its variance and few of its draws, make them so.
+const MOST_ERROR: f64 = 0.15;
+
 /// What the variance of an I-posterior is made of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budget {
@@ -81,6 +85,11 @@ impl VarianceShares {
             std::array::from_fn(|i| VarianceShare { share: shares[i], error: squared_errors[i].sqrt() });
         let variance = answer.unknowns.iter().find(|u| u.name == *name).map_or(f64::NAN, |u| u.sd * u.sd);
         Self { name: name.to_owned(), variance, noise, approximation, epistemic }
+    }
+
+    /// Whether the shares are known well enough to speak of.
+    pub fn are_known(&self) -> bool {
+        [self.noise, self.approximation, self.epistemic].iter().all(|part| part.error <= MOST_ERROR)
     }
 }
 

@@ -5,7 +5,7 @@ use super::pieces::{ends, histogram, label, matrix, quantity, short, thinned, tr
 use crate::draws::Sorted;
 use crate::error::Result;
 use crate::infer::propagation::Method;
-use crate::infer::{Budget, IPosterior, QuantitySummary, VarianceShare};
+use crate::infer::{Budget, IPosterior, QuantitySummary, VarianceShare, VarianceShares};
 use crate::likelihood::Sd;
 use crate::matrix::{Matrix, bits};
 use crate::prior::Marginal;
@@ -416,7 +416,7 @@ fn predictive_check(findings: &Findings, answer: &Answer<'_>) -> Option<Figure> 
         });
     }
     let caption = format!(
-        "What {} predicts for measurements like these, noise included, against the measurements (black): inside the 90 % interval lie {}. \
+        "What {} predicts for measurements like these, noise included, against the measurements: inside the 90 % interval lie {}. \
          Many outside, or all on one side, mean that model and measurements disagree.",
         answer.method.title(),
         words.join(", ")
@@ -473,7 +473,8 @@ fn budget(findings: &Findings, budgets: &[&Budget]) -> Option<Figure> {
     const HALF: f64 = 0.32;
     let percent = |part: VarianceShare| format!("{:.0} % ± {:.0}", 100.0 * part.share, 100.0 * part.error);
     let panel = |budget: &&Budget| {
-        let shown = &budget.quantities[..budget.quantities.len().min(QUANTITIES)];
+        let shown: Vec<&VarianceShares> =
+            budget.quantities.iter().filter(|of| of.are_known()).take(QUANTITIES).collect();
         let names = ["measurement noise and prior", "approximation error", "epistemic"];
         let inks = [Ink::Noise, Ink::Approximation, Ink::Epistemic];
         let mut bars: [(Vec<[f64; 4]>, Vec<String>); 3] = Default::default();
@@ -500,10 +501,22 @@ fn budget(findings: &Findings, budgets: &[&Budget]) -> Option<Figure> {
             marks: marks.collect(),
         }
     };
-    let panels: Vec<Panel> = budgets.iter().filter(|budget| !budget.quantities.is_empty()).map(panel).collect();
+    let has_known = |budget: &&&Budget| budget.quantities.iter().any(VarianceShares::are_known);
+    let panels: Vec<Panel> = budgets.iter().filter(has_known).map(panel).collect();
+    let unknown = budgets.iter().flat_map(|budget| {
+        let unknown = budget.quantities.iter().filter(|of| !of.are_known());
+        unknown.map(|of| format!("{} by {}", of.name, budget.method.title()))
+    });
+    let unknown = match unknown.collect::<Vec<_>>() {
+        none if none.is_empty() => String::new(),
+        some => format!(
+            " Left out, since rare parts of the posterior far from the others hold too much of their variance: {}.",
+            some.join(", ")
+        ),
+    };
     let worst = budgets
         .iter()
-        .flat_map(|budget| &budget.quantities)
+        .flat_map(|budget| budget.quantities.iter().filter(|of| of.are_known()))
         .flat_map(|of| [of.noise.error, of.approximation.error, of.epistemic.error])
         .filter(|error| error.is_finite())
         .fold(0.0, f64::max);
@@ -514,7 +527,7 @@ fn budget(findings: &Findings, budgets: &[&Budget]) -> Option<Figure> {
     let caption = format!(
         "Where the posterior variance comes from, by the law of total variance: measurement noise and prior (what a perfect simulator in \
          the surrogate's place would leave), {propagated}, and what the T-step left unknown of the surrogate (epistemic, which more \
-         runs reduce). Monte Carlo errors are at most {}.",
+         runs reduce). Monte Carlo errors are at most {}.{unknown}",
         counted((100.0 * worst).ceil() as usize, "percentage point")
     );
     let columns = panels.len().clamp(1, 2);

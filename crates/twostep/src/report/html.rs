@@ -50,7 +50,7 @@ impl Page {
     /// A section of the contents.
     pub(super) fn section(&mut self, id: &str, title: &str) {
         let id = format!("{}{id}", self.prefix);
-        let _ = write!(self.body, "<h2 id=\"{}\">{}</h2>\n", escaped(&id), escaped(title));
+        let _ = writeln!(self.body, "<h2 id=\"{}\">{}</h2>", escaped(&id), escaped(title));
         self.contents.push((id, title.to_owned()));
     }
 
@@ -215,11 +215,11 @@ impl Page {
     }
 }
 
-/// Escaped text with what stands between backticks as code.
+/// Escaped text with what stands between backticks as code; a number stays on the line of its percent sign.
 fn with_code(text: &str) -> String {
-    let parts: Vec<String> = escaped(text).split('`').map(str::to_owned).collect();
+    let parts: Vec<String> = escaped(text).replace(" %", "\u{a0}%").split('`').map(str::to_owned).collect();
     // A single backtick is itself.
-    if parts.len() % 2 == 0 {
+    if parts.len().is_multiple_of(2) {
         return parts.join("`");
     }
     parts

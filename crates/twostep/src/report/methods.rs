@@ -1,6 +1,6 @@
 //! Findings to `methods.md`: a methods section for a paper with the numbers of the study, and BibTeX of what it rests on.
 
-use super::words::{listed, percent, title};
+use super::words::{held, listed, percent, title};
 use crate::calibrate::Truth;
 use crate::infer::IPosterior;
 use crate::infer::propagation::{Method, PointEstimate};
@@ -305,9 +305,9 @@ fn trained(report: &TReport, study: &Study, draws: usize) -> String {
     let q2 = own.q2.filter(|q2| q2.is_finite()).map_or(String::new(), |q2| format!(" and Q2 was {q2:.3}"));
     let check = match own.coverage_90.is_finite() {
         true => format!(
-            " Left out of the training one at a time{smoothed}, {:.0} % of the runs lay inside their 90 % predictive \
+            " Left out of the training one at a time{smoothed}, {} of the runs lay inside their 90 % predictive \
              interval{q2}.",
-            (100.0 * own.coverage_90).floor()
+            held(own.coverage_90)
         ),
         false => String::new(),
     };

@@ -78,7 +78,7 @@ impl SettingReport {
     fn surrogate_shares(&self) -> Vec<(String, f64)> {
         let Some(Ok(budget)) = self.budgets.first() else { return Vec::new() };
         let share = |q: &crate::infer::VarianceShares| (q.name.clone(), q.approximation.share + q.epistemic.share);
-        budget.quantities.iter().map(share).collect()
+        budget.quantities.iter().filter(|q| q.are_known()).map(share).collect()
     }
 }
 

@@ -26,7 +26,8 @@ pub(super) fn page(report: &Report<'_>) -> Result<String> {
     let settings = report.project.settings();
     let study = &settings[0].study;
     let mut page = Page::new(&study.name);
-    if settings.len() > 1 {
+    // A calibration alone has no settings with runs.
+    if settings.len() > 1 && !report.settings.is_empty() {
         overview(&mut page, report)?;
     }
     for (i, setting) in report.settings.iter().enumerate() {
@@ -83,7 +84,7 @@ fn say(page: &mut Page, sentences: &[Sentence]) {
 
 /// All settings of a sweep at a glance.
 fn overview(page: &mut Page, report: &Report<'_>) -> Result<()> {
-    page.section("settings", "All settings");
+    page.section("settings-section", "All settings");
     report.overview.iter().try_for_each(|figure| page.figure(figure))?;
     let keys: Vec<String> = report.settings[0].findings.label.iter().map(|(key, _)| key.clone()).collect();
     let mut quantities: Vec<&str> = Vec::new();
@@ -296,7 +297,7 @@ fn surrogate(page: &mut Page, setting: &SettingReport) -> Result<()> {
                     Cell::Text(report.method.clone()),
                     Cell::Number(format!("{} of {}", report.n_rows, counted(report.n_runs, "run"))),
                     Cell::Number(own.q2.map_or("–".to_owned(), |q2| format!("{q2:.2}"))),
-                    Cell::Number(format!("{:.0} %", (100.0 * own.coverage_90).floor())),
+                    Cell::Number(words::held(own.coverage_90)),
                     Cell::Number(report.divergences.to_string()),
                 ],
             )

@@ -104,7 +104,7 @@ pub(super) fn matrix(
 pub(super) fn ends(values: impl Iterator<Item = f64>) -> [f64; 2] {
     let finite = values.filter(|value| value.is_finite());
     let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (v.min(low), v.max(high)));
-    let reach = 0.03 * (high - low);
+    let reach = if low < high { 0.03 * (high - low) } else { 0.5 * low.abs().max(f64::MIN_POSITIVE) };
     [low - reach, high + reach]
 }
 
@@ -124,7 +124,7 @@ mod tests {
             (0.0, "0"),
             (1.0, "1"),
             (-0.25, "-0.25"),
-            (3.14159, "3.142"),
+            (5.43219, "5.432"),
             (1234.56, "1235"),
             (0.00012345, "1.23e-4"),
             (123456.0, "1.23e5"),

@@ -102,7 +102,7 @@ fn numbers(values: &[f64], step: f64) -> Vec<String> {
     if largest >= 1e6 || (largest < 1e-3 && largest > 0.0) {
         let power = largest.log10().floor() as i32;
         let unit = 10_f64.powi(power);
-        let digits = (power + decimals).max(0).min(9) as usize;
+        let digits = (power + decimals).clamp(0, 9) as usize;
         let text = |v: &f64| match *v == 0.0 {
             true => "0".to_owned(),
             false => format!("{}×10{}", trimmed(&format!("{:.digits$}", v / unit)), superscript(power)),

@@ -2,6 +2,7 @@
 
 use super::figure::{Axis, Direction, Figure, Ink, Mark, Panel, Series, Shape};
 use super::pieces::{ends, histogram, label, listed, matrix, quantity, short, thinned};
+use super::words;
 use crate::draws::{Draws, Sorted};
 use crate::error::Result;
 use crate::matrix::Matrix;
@@ -113,7 +114,7 @@ fn slices(findings: &Findings, posterior: &TPosterior, draws: &Draws) -> Result<
     let scales = study.input_scales();
     let names = study.input_names();
     let mut panels = Vec::new();
-    let mut left_out = false;
+    let (mut left_out, mut most) = (false, 0);
     let is_slice = posterior.outputs.iter().any(|output| output.n_inputs > 1);
     let runs = if is_slice { "runs, moved to the slice" } else { "runs" };
     for (o, output) in posterior.outputs.iter().enumerate() {
@@ -121,6 +122,7 @@ fn slices(findings: &Findings, posterior: &TPosterior, draws: &Draws) -> Result<
         let (at_rows, _) = predict(posterior, draws, o, &rows.inputs);
         let medians: Vec<f64> = (0..rows.eta.len()).map(|i| quantiles(at_rows.row(i), &[0.5])[0]).collect();
         let mut of_output: Vec<(f64, Panel)> = Vec::new();
+        let mut shown = Vec::new();
         for d in 0..output.n_inputs {
             let along = Matrix::from_fn(CURVE, output.n_inputs, |i, e| match e == d {
                 true => scales[d].at_fraction(i as f64 / (CURVE - 1) as f64),
@@ -143,14 +145,13 @@ fn slices(findings: &Findings, posterior: &TPosterior, draws: &Draws) -> Result<
                     |i, e| if e == d { rows.inputs[(i, d)] } else { held[e] },
                 );
             let (on_slice, _) = predict(posterior, draws, o, &moved);
-            let place = |i: usize| {
-                let eta = match output.n_inputs {
-                    1 => rows.eta[i],
-                    _ => rows.eta[i] - medians[i] + quantiles(on_slice.row(i), &[0.5])[0],
-                };
-                [rows.inputs[(i, d)], natural(output, eta)]
-            };
             let n = rows.eta.len();
+            let eta: Vec<f64> = match output.n_inputs {
+                1 => rows.eta.clone(),
+                _ => (0..n).map(|i| rows.eta[i] - medians[i] + quantiles(on_slice.row(i), &[0.5])[0]).collect(),
+            };
+            let place = |i: usize| [rows.inputs[(i, d)], natural(output, eta[i])];
+            shown.extend(curve.iter().flat_map(|c| [c[1], c[5]]).chain(eta.iter().copied()));
             let points = match output.n_inputs == 1 && n <= MARKED {
                 true => {
                     let note = |i: usize| format!("run {}: {}", run_number(findings, rows.runs[i]), short(place(i)[1]));
@@ -179,10 +180,16 @@ fn slices(findings: &Findings, posterior: &TPosterior, draws: &Draws) -> Result<
             reaches.sort_by(|a, b| b.total_cmp(a));
             of_output.retain(|p| p.0 >= reaches[SLICES - 1]);
         }
-        panels.extend(of_output.into_iter().map(|p| p.1));
+        // One axis for all inputs of an output: those that do little look like it.
+        let [low, high] = ends(shown.into_iter());
+        // Ends that are no numbers on the natural scale, or orders of magnitude that nobody reads, are left to the drawing.
+        let is_readable = low < high && !(output.log && high - low > 12.0 * std::f64::consts::LN_10);
+        let range = Some([low, high].map(|eta| natural(output, eta))).filter(|_| is_readable);
+        most = most.max(of_output.len());
+        panels.extend(of_output.into_iter().map(|(_, panel)| Panel { y: Axis { range, ..panel.y }, ..panel }));
     }
-    let mut caption = "The trained surrogate: the line is its median, the dark band holds 90 % of what the T-posterior \
-                       leaves possible for its mean (epistemic uncertainty), the light band 90 % of what it predicts for a new \
+    let mut caption = "The trained surrogate: the line is its median, the inner band holds 90 % of what the T-posterior \
+                       leaves possible for its mean (epistemic uncertainty), the outer band 90 % of what it predicts for a new \
                        run (approximation error included)."
         .to_owned();
     if is_slice {
@@ -197,7 +204,12 @@ fn slices(findings: &Findings, posterior: &TPosterior, draws: &Draws) -> Result<
     if left_out {
         caption += &format!(" Of the inputs, the {SLICES} that move each output most are shown.");
     }
-    let columns = if panels.len() == 4 { 2 } else { 3.min(panels.len()) };
+    let columns = match (most, posterior.outputs.len()) {
+        (1, n) => n.min(2),
+        (4, 1) => 2,
+        (4, _) => 4,
+        (most, _) => most.min(3),
+    };
     Ok(Figure {
         id: "surrogate".into(),
         title: "The surrogate".into(),
@@ -216,12 +228,10 @@ fn quantiles(values: &[f64], probabilities: &[f64]) -> Vec<f64> {
 
 /// The 90 % interval of `eta_s + sigma_a,s z`: each normal by as many values of equal probability.
 fn total(eta: &[f64], sigma_a: &[f64]) -> [f64; 2] {
-    const VALUES: usize = 10;
+    const VALUES: usize = 20;
     let scores: Vec<f64> = (0..VALUES).map(|i| normal_quantile((i as f64 + 0.5) / VALUES as f64)).collect();
-    // Their variance is below that of a normal.
-    let sd = (scores.iter().map(|z| z * z).sum::<f64>() / VALUES as f64).sqrt();
     let values: Vec<f64> =
-        eta.iter().zip(sigma_a).flat_map(|(eta, sigma)| scores.iter().map(move |z| eta + sigma * z / sd)).collect();
+        eta.iter().zip(sigma_a).flat_map(|(eta, sigma)| scores.iter().map(move |z| eta + sigma * z)).collect();
     let both = quantiles(&values, &[0.05, 0.95]);
     [both[0], both[1]]
 }
@@ -231,6 +241,14 @@ fn run_number(findings: &Findings, run: usize) -> usize {
     let mut failed: Vec<usize> = findings.failed.iter().map(|f| f.run).collect();
     failed.sort_unstable();
     failed.iter().fold(run + 1, |number, &failed| if failed <= number { number + 1 } else { number })
+}
+
+/// By how much runs are missed: intervals, their middles, and a text for each.
+#[derive(Default)]
+struct Missed {
+    intervals: Vec<[f64; 6]>,
+    points: Vec<[f64; 2]>,
+    notes: Vec<String>,
 }
 
 /// Runs against what is predicted for them without them.
@@ -252,13 +270,13 @@ fn leave_one_out(findings: &Findings, posterior: &TPosterior) -> Result<Option<F
         if all.is_empty() {
             continue;
         }
-        let mut shown: [(Vec<[f64; 6]>, Vec<[f64; 2]>, Vec<String>); 2] = Default::default();
+        let mut shown: [Missed; 2] = Default::default();
         for place in thinned(all.len(), INTERVALS) {
             let (i, mean, sd) = all[place];
             let off = rows.eta[i] - mean;
             let at = natural(output, mean);
             let [low, middle, high] = [off - reach * sd, off, off + reach * sd].map(|v| natural(output, v));
-            let (intervals, points, notes) = &mut shown[usize::from(off.abs() > reach * sd)];
+            let Missed { intervals, points, notes } = &mut shown[usize::from(off.abs() > reach * sd)];
             intervals.push([at, low, f64::NAN, middle, f64::NAN, high]);
             points.push([at, middle]);
             let value = natural(output, rows.eta[i]);
@@ -272,7 +290,7 @@ fn leave_one_out(findings: &Findings, posterior: &TPosterior) -> Result<Option<F
         let zero = natural(output, 0.0);
         let mut marks = vec![Series::unnamed(Ink::Reference).mark(Shape::Rules(Direction::Horizontal, vec![zero]))];
         let series = [Series::new("inside the 90 % interval", Ink::Data), Series::new("outside", Ink::Failed)];
-        for (series, (intervals, points, notes)) in series.iter().zip(shown) {
+        for (series, Missed { intervals, points, notes }) in series.iter().zip(shown) {
             if !points.is_empty() {
                 marks.push(series.mark(Shape::Intervals(Direction::Vertical, intervals)));
                 marks.push(series.mark(Shape::Points(points, notes)));
@@ -286,7 +304,7 @@ fn leave_one_out(findings: &Findings, posterior: &TPosterior) -> Result<Option<F
         let x = Axis { log: output.log, ..Axis::new(format!("predicted {}", output_label(findings, o))) };
         panels.push(Panel { title: String::new(), x, y, marks });
         let mut sentence =
-            format!("{}: {:.0} % of the values lie inside their 90 % interval", output.name, 100.0 * own.coverage_90);
+            format!("{}: {} of the values lie inside their 90 % interval", output.name, words::held(own.coverage_90));
         if let Some(q2) = own.q2 {
             sentence += &format!(", Q2 = {q2:.3}");
         }
@@ -332,7 +350,9 @@ pub(super) fn t_posterior(posterior: &TPosterior) -> Option<Figure> {
         }
         // The approximation error belongs to it in any case.
         let at = effects.len();
-        effects.push(if draws.sd(at) > 0.0 { f64::INFINITY } else { 0.0 });
+        let values = draws.values().row(at);
+        // The sd of equal values is rounded, and need not be zero.
+        effects.push(if values.iter().any(|value| *value != values[0]) { f64::INFINITY } else { 0.0 });
     }
     let mut order: Vec<usize> = (0..effects.len()).filter(|&p| effects[p] > 0.0).collect();
     let n_varying = order.len();

@@ -12,7 +12,7 @@ const FONT: f64 = 11.0;
 const TICK: f64 = 10.0;
 
 /// A panel of a page: alone, among others, in a matrix.
-const ALONE: f64 = 460.0;
+const ALONE: f64 = 400.0;
 const AMONG: f64 = 340.0;
 const IN_MATRIX: f64 = 150.0;
 

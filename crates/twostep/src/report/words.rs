@@ -118,6 +118,11 @@ fn mean_and_interval(summary: &QuantitySummary) -> Option<[String; 3]> {
     values.iter().all(|value| value.is_finite()).then(|| rounded(values, summary.q95 - summary.q05))
 }
 
+/// `93 %` of runs or trials that hold something. Percentages round towards doubt: 99.6 % of the runs is not all of them.
+pub fn held(share: f64) -> String {
+    format!("{:.0} %", (100.0 * share).floor())
+}
+
 /// `1.577 [1.538, 1.622]`: mean, and the interval that holds 90 %; `n/a` where part of the posterior has no finite value.
 pub fn quantity(summary: &QuantitySummary) -> String {
     mean_and_interval(summary).map_or("n/a".to_owned(), |[mean, low, high]| format!("{mean} [{low}, {high}]"))
@@ -419,10 +424,10 @@ fn simpler(own: &IPosterior, name: &str, measure: &IPosterior, leads: bool) -> O
     })
 }
 
-/// `71 %`; never 0 or 100 for what is not.
+/// `71 %`; never 100 for what is not, and what is estimated as nothing may be something.
 pub(super) fn percent(share: f64) -> String {
     match 100.0 * share {
-        p if p > 0.0 && p < 0.5 => "less than 1 %".to_owned(),
+        p if p < 0.5 => "less than 1 %".to_owned(),
         p if p < 100.0 && p > 99.5 => "more than 99 %".to_owned(),
         p => format!("{p:.0} %"),
     }
@@ -440,7 +445,7 @@ fn surrogate_shares(shares: &[(String, f64)]) -> Option<Sentence> {
     // With the same bound as `enough`.
     Some(match most > THRESHOLD {
         true => Sentence::new(Tone::Caution, format!("The surrogate accounts for {list}.")),
-        false => Sentence::new(Tone::Good, format!("The surrogate accounts for only {list}: the measurements decide.")),
+        false => Sentence::new(Tone::Good, format!("The surrogate accounts for {list}: the measurements decide.")),
     })
 }
 
@@ -529,10 +534,9 @@ fn left_out(report: &TReport, several: bool) -> Vec<Sentence> {
         let n = report.n_runs as f64;
         // Two standard errors of so many runs, whose intervals hold 90 %.
         let is_low = own.coverage_90 < 1.0 - OUTSIDE - 2.0 * (OUTSIDE * (1.0 - OUTSIDE) / n).sqrt();
-        // Percentages round towards doubt: 99.6 % of the runs is not all of them.
-        let share = (100.0 * own.coverage_90).floor();
         let text = format!(
-            "Trained without it, the surrogate{whose} has {share:.0} % of the runs inside its 90 % interval{q2}"
+            "{} of the runs lie inside the 90 % interval of a surrogate{whose} that was trained without them{q2}",
+            held(own.coverage_90)
         );
         out.push(match is_low {
             true => Sentence::new(Tone::Caution, format!("{text}: it is surer of itself than it should be.")),
@@ -743,6 +747,13 @@ pole = "beta / (gamma - 0.1)"
              its mean, 0.00, stands for none of them; the true value, 0.00, lies outside, as one in ten does."
         );
         assert_eq!(quantity_in_words(&two, None, Some(0.25)).tone, Tone::Good);
+        // A flat posterior on [0, 1], whose highest density is anywhere.
+        let mut flat = normal("flat", 0.5, 0.29);
+        (flat.q05, flat.q95, flat.hdi90) = (0.05, 0.95, vec![[0.0, 0.21], [0.25, 0.68], [0.7, 0.96]]);
+        assert_eq!(
+            quantity_in_words(&flat, None, None).text,
+            "flat is 0.50, between 0.05 and 0.95 with 90 % probability."
+        );
         let mut none = normal("pole", f64::NAN, f64::NAN);
         none.hdi90 = Vec::new();
         let sentence = quantity_in_words(&none, Some("m"), Some(1.0));
@@ -895,7 +906,7 @@ pole = "beta / (gamma - 0.1)"
         let good = left_out(&report(0.9219), false);
         assert_eq!(
             texts(&good),
-            ["Trained without it, the surrogate has 92 % of the runs inside its 90 % interval (Q2 0.99)."]
+            ["92 % of the runs lie inside the 90 % interval of a surrogate that was trained without them (Q2 0.99)."]
         );
         // Of 64 runs 82.5 % are two standard errors below 90 %.
         assert_eq!(left_out(&report(0.83), false)[0].tone, Tone::Good);
@@ -907,7 +918,7 @@ pole = "beta / (gamma - 0.1)"
         assert_eq!(
             texts(&said),
             [
-                "Trained without it, the surrogate of y has 90 % of the runs inside its 90 % interval.",
+                "90 % of the runs lie inside the 90 % interval of a surrogate of y that was trained without them.",
                 "T-step of `y`: the chains disagree."
             ]
         );

@@ -785,6 +785,28 @@ mod tests {
     }
 
     #[test]
+    fn what_shows_results_is_replaced_and_goes_with_them() {
+        let folder = folder("shown");
+        let lock = folder.lock("a.toml").unwrap();
+        folder.replace(Stage::Infer, record("1", &["a"]), write(&["a"])).unwrap();
+        let files = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), b"x".to_vec())).collect::<Vec<_>>();
+        folder.show("1", &files(&["report.html", "figures/a.svg", "figures/b.svg"])).unwrap();
+        assert!(folder.is_shown("1").unwrap() && !folder.is_shown("2").unwrap());
+        std::fs::write(folder.file("figures/mine.svg"), "").unwrap();
+        folder.show("2", &files(&["report.html", "figures/a.svg"])).unwrap();
+        let there = ["a", "b", "mine"].map(|name| folder.file(&format!("figures/{name}.svg")).exists());
+        assert_eq!(there, [true, false, true]);
+        std::fs::remove_file(folder.file("figures/a.svg")).unwrap();
+        assert!(!folder.is_shown("2").unwrap());
+        folder.show("2", &files(&["report.html", "figures/a.svg"])).unwrap();
+        folder.discard_stages().unwrap();
+        assert_eq!(names(&folder), [LOCK, FIGURES, LEDGER]);
+        assert!(folder.file("figures/mine.svg").exists() && !folder.file("figures/a.svg").exists());
+        drop(lock);
+        std::fs::remove_dir_all(folder.path()).unwrap();
+    }
+
+    #[test]
     fn a_stage_that_is_extended_stays_finished() {
         let folder = folder("extend");
         let lock = folder.lock("a.toml").unwrap();

@@ -783,7 +783,7 @@ impl TReport {
         }
         if let Some(q2) = self.leave_one_out.q2.filter(|q2| *q2 < 0.9) {
             self.warnings.push(format!(
-                "T-step of `{output}`: runs left out of training are predicted badly (Q2 = {q2:.2}); add runs or change the surrogate"
+                "T-step of `{output}`: runs left out of training are predicted badly (Q2 = {q2:.2}); change the surrogate, or see by `twostep enough` whether more runs would help"
             ));
         }
         if self.leave_one_out.unreliable > 0 && self.method != "exact" && self.method != "nodes" {
