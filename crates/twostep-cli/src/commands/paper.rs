@@ -23,7 +23,8 @@ const SCALE: f64 = 2.0;
 /// What the help says below the options.
 pub(crate) const ABOUT: &str = "\
 Figures have the paper's numbers (3 to 8 in the text, 10 to 15 in the appendix; 1, 2 and 9 are
-drawings). Each is written as figure-03.svg, .png and, with its data, .csv; table 2 as table-2.csv.
+drawings). Each is written as figure-03.svg, .png and, with its data, .csv; table 2 as table-2.csv;
+into the folder `paper`, or the one that --out names.
 
 The studies lie in the same folder with their results, which are kept: a second call is quick, and
 after Ctrl-C the next one goes on. A study file that you have changed is used as it is. Figures 5

@@ -19,6 +19,9 @@ const SHARED_ROOM: f64 = 0.6;
 /// The level of the intervals whose width is shown.
 const NINETY: f64 = 0.9;
 
+/// Ends of an axis of shares in percent, a little beyond none and all, so that markers there are whole.
+const SHARES: [f64; 2] = [-3.0, 103.0];
+
 /// Words on the trials that most captions end with.
 const TRIALS: &str = "I-trials of one T-trial share a surrogate, so that they are worth fewer independent ones";
 
@@ -176,6 +179,7 @@ impl<'a> Sweep<'a> {
             for unknown in &self.unknowns {
                 let methods = Self::methods(tried);
                 columns = columns.max(methods.len());
+                let first = panels.len();
                 let shown = methods.iter().filter_map(|(method, summary)| Some((*method, find(summary, unknown)?)));
                 for (method, summary) in shown {
                     let Some(ecdf) = &summary.ecdf else { continue };
@@ -192,16 +196,19 @@ impl<'a> Sweep<'a> {
                     let line = ecdf.z.iter().zip(&ecdf.difference).map(|(z, d)| [*z, *d]).collect();
                     marks.push(Series::method(method).mark(Shape::Line(line)));
                     panels.push(Panel {
-                        title: self.title(&[method.title(), &setting], unknown),
+                        title: [method.title(), &setting].join(if setting.is_empty() { "" } else { ", " }),
                         x: Axis { range: Some([0.0, 1.0]), ..Axis::new("PIT z") },
-                        y: Axis::new("ECDF(z) − z"),
+                        y: Axis::new(match self.unknowns.len() {
+                            1 => "ECDF(z) − z".to_owned(),
+                            _ => format!("{unknown}: ECDF(z) − z"),
+                        }),
                         marks,
                     });
                 }
+                // One scale for a row, so that methods can be compared.
+                share_range(&mut panels[first..]);
             }
         }
-        // One scale for all, so that methods can be compared.
-        share_range(&mut panels);
         Figure {
             id: "ecdf".into(),
             title: "Are ranks uniform?".into(),
@@ -389,7 +396,7 @@ impl<'a> Sweep<'a> {
                 });
             }
         }
-        share_range(&mut panels);
+        panels.chunks_mut(1).for_each(share_range);
         Figure {
             id: "coverage".into(),
             title: "Do intervals hold the truth as often as they say?".into(),
@@ -469,7 +476,7 @@ impl<'a> Sweep<'a> {
             Panel {
                 title: title.to_owned(),
                 x: x.clone(),
-                y: Axis { range: Some([0.0, 100.0]), ..Axis::new("90 % coverage (%)") },
+                y: Axis { range: Some(SHARES), ..Axis::new("90 % coverage (%)") },
                 marks: coverage,
             },
             Panel { title: title.to_owned(), x, y: Axis::new(format!("90 % width of {label}")), marks: width },

@@ -65,6 +65,9 @@ pub struct Calibration {
     pub trained: usize,
 }
 
+/// What a calibration takes, its trials that are there, and what made them.
+type Planned = (CalibrationPlan, Vec<Trial>, Vec<Heading>);
+
 impl Project {
     /// What the calibration of every setting takes. Settings that differ only in what trials do not depend on, such as the
     /// truth of synthetic measurements, share their trials; runs that one of them takes are not counted again with the next.
@@ -86,7 +89,7 @@ impl Project {
     }
 
     /// What the calibration of a setting takes, with its trials that are there and what made them.
-    fn plan_setting(&self, index: usize) -> Result<(CalibrationPlan, Vec<Trial>, Vec<Heading>)> {
+    fn plan_setting(&self, index: usize) -> Result<Planned> {
         let Setting { label, study } = &self.settings[index];
         // How many runs can be held out is known once they are there.
         let held_out = study.calibrate.truth == Truth::HeldOutRuns && self.is_fresh(index, Stage::Simulate);
@@ -149,7 +152,7 @@ impl Project {
 
     /// As [`Project::plan_setting`], with what a setting of `calibration.json` was calibrated with, which flags may have changed;
     /// `None` where the study is another since.
-    fn planned_last(&self, index: usize, last: &Value) -> Result<Option<(CalibrationPlan, Vec<Trial>, Vec<Heading>)>> {
+    fn planned_last(&self, index: usize, last: &Value) -> Result<Option<Planned>> {
         let count = |key: &str| last[key].as_u64().and_then(|n| usize::try_from(n).ok());
         let truth = Truth::ALL.into_iter().find(|truth| last["truth"] == truth.name());
         let (Some(truth), Some(t_trials), Some(i_trials)) = (truth, count("t_trials"), count("i_trials")) else {
