@@ -6,6 +6,7 @@ use crate::infer::propagation::Method;
 use crate::infer::{Derived, IPosterior, Measured, Prepared};
 use crate::mcmc::nuts::Transition;
 use crate::run::{Calibration, Findings, Project, VERSION, log_likelihoods, predicted};
+use crate::store::Files;
 use crate::stream::Stream;
 use crate::study::{Stage, Study};
 use netcdf_writer::{DimensionId, NcAttrValue, NcFileBuilder, NcWriteFormat, NcWriteOptions, NcWriteType};
@@ -32,7 +33,7 @@ const LIBRARY: &str = "twostep";
 ///
 /// # Errors
 /// None that results of this program have.
-pub fn files(findings: &Findings) -> Result<Vec<(String, Vec<u8>)>> {
+pub fn files(findings: &Findings) -> Result<Files> {
     let (Some(prepared), Some(_)) = (findings.prepared()?, &findings.posterior) else { return Ok(Vec::new()) };
     let derived = findings.study.derived_quantities()?;
     let of_answer = |answer: &IPosterior| {
@@ -49,7 +50,7 @@ pub fn files(findings: &Findings) -> Result<Vec<(String, Vec<u8>)>> {
 ///
 /// # Errors
 /// None that results of this program have.
-pub fn calibration_files(project: &Project, calibrations: &[Calibration]) -> Result<Vec<(String, Vec<u8>)>> {
+pub fn calibration_files(project: &Project, calibrations: &[Calibration]) -> Result<Files> {
     let mut files = Vec::new();
     for (number, (setting, calibration)) in (1..).zip(project.settings().iter().zip(calibrations)) {
         for method in &setting.study.infer.methods {

@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::infer::{self, Budget};
 use crate::monitor::Monitor;
 use crate::run::{Calibration, Enough, Findings, Project, VERSION};
-use crate::store::{FIGURES, Folder};
+use crate::store::{FIGURES, Files, Folder};
 use crate::stream::Stream;
 use crate::study::digest;
 use figure::Figure;
@@ -155,12 +155,11 @@ impl<'a> Report<'a> {
     /// A folder that cannot be used.
     pub fn write(&self) -> Result<PathBuf> {
         let root = self.project.folder();
-        let mut folders: Vec<(PathBuf, Vec<(String, Vec<u8>)>)> = vec![(root.to_path_buf(), Vec::new())];
-        let mut put =
-            |folder: &PathBuf, files: Vec<(String, Vec<u8>)>| match folders.iter_mut().find(|f| f.0 == *folder) {
-                Some((_, own)) => own.extend(files),
-                None => folders.push((folder.clone(), files)),
-            };
+        let mut folders: Vec<(PathBuf, Files)> = vec![(root.to_path_buf(), Vec::new())];
+        let mut put = |folder: &PathBuf, files: Files| match folders.iter_mut().find(|f| f.0 == *folder) {
+            Some((_, own)) => own.extend(files),
+            None => folders.push((folder.clone(), files)),
+        };
         put(&root.to_path_buf(), vec![("report.html".into(), self.html()?.into_bytes())]);
         for (i, setting) in self.settings.iter().enumerate() {
             let text = methods::methods(&setting.findings, self.calibration(i));
@@ -168,7 +167,7 @@ impl<'a> Report<'a> {
             put(&setting.findings.folder, arviz::files(&setting.findings)?);
         }
         put(&root.to_path_buf(), arviz::calibration_files(self.project, &self.calibrations)?);
-        let drawn: Vec<(PathBuf, Vec<(String, Vec<u8>)>)> = self
+        let drawn: Vec<(PathBuf, Files)> = self
             .figures()
             .into_par_iter()
             .map(|(folder, figure)| Ok((folder.clone(), drawn(figure, &folder.join(FIGURES))?)))
@@ -184,7 +183,7 @@ impl<'a> Report<'a> {
 }
 
 /// A figure's files of the usual width, SVG, PNG and CSV; the PNG that lies in `folder` where its SVG is the same.
-fn drawn(figure: &Figure, folder: &std::path::Path) -> Result<Vec<(String, Vec<u8>)>> {
+fn drawn(figure: &Figure, folder: &std::path::Path) -> Result<Files> {
     let svg = svg::file(figure, WIDTH * PIXELS);
     let [svg_name, png_name, csv_name] = ["svg", "png", "csv"].map(|format| format!("{}.{format}", figure.id));
     let is_same = std::fs::read(folder.join(&svg_name)).is_ok_and(|before| before == svg.as_bytes());

@@ -115,9 +115,7 @@ pub fn file(figure: &Figure, width: f64) -> String {
     let (legend, below) = legend_rows(figure, width, theme);
     let (panels, height) = grid(figure, columns, width, theme);
     let total = below + height;
-    let mut out = String::new();
-    let _ = write!(
-        out,
+    format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {} {}\" role=\"img\" \
          font-family=\"Inter, Helvetica, Arial, sans-serif\"><title>{}</title><desc>{}</desc>\
          <rect width=\"100%\" height=\"100%\" fill=\"{}\"/>{legend}<g transform=\"translate(0 {})\">{panels}</g></svg>\n",
@@ -129,8 +127,7 @@ pub fn file(figure: &Figure, width: f64) -> String {
         escaped(&figure.caption),
         look::ground(theme),
         short(below),
-    );
-    out
+    )
 }
 
 /// The figure's panels as a page arranges them: one drawing each, or one of all where they keep their places.

@@ -31,7 +31,7 @@ use crate::matrix::Matrix;
 use crate::monitor::Monitor;
 use crate::simulate::SimulatorKind;
 use crate::simulate::design::Method as DesignMethod;
-use crate::store::{FailedRun, Folder, Lock, StageRecord};
+use crate::store::{FailedRun, Files, Folder, Lock, StageRecord};
 use crate::study::{MeasurementSource, Setting, Stage, digest};
 use crate::table::counted;
 use crate::train::{TPosterior, TReport, TrainingSet};
@@ -263,7 +263,7 @@ impl Project {
     ///
     /// # Errors
     /// A folder that cannot be used.
-    pub fn show(&self, shown: &[(Folder, Vec<(String, Vec<u8>)>)], fingerprint: &str) -> Result<()> {
+    pub fn show(&self, shown: &[(Folder, Files)], fingerprint: &str) -> Result<()> {
         let mut workplace = None;
         self.claim(&mut workplace)?;
         shown.iter().try_for_each(|(folder, files)| {

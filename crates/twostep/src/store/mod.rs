@@ -80,6 +80,9 @@ struct Ledger {
     shown: Shown,
 }
 
+/// Names of files within a folder, `/` between the parts, with their contents.
+pub type Files = Vec<(String, Vec<u8>)>;
+
 /// Files that show results: report, figures, files for other programs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -392,7 +395,7 @@ impl Folder {
     ///
     /// # Errors
     /// What the system says.
-    pub fn show(&self, fingerprint: &str, files: &[(String, Vec<u8>)]) -> Result<()> {
+    pub fn show(&self, fingerprint: &str, files: &Files) -> Result<()> {
         let mut ledger = self.ledger()?;
         let names: Vec<String> = files.iter().map(|(name, _)| name.clone()).collect();
         self.remove_files(ledger.shown.files.iter().filter(|name| !names.contains(name)))?;
