@@ -86,12 +86,18 @@ fn run_stages(study: &Path, measurements: Option<&Path>, until: Stage, global: &
 
 /// Makes the report where it does not show the results as they are, and says where it lies.
 fn make_report(project: &Project, progress: &Progress, global: &Global) -> Result<(), Failure> {
-    let place = twostep::report::keep(project, progress)?;
+    let kept = twostep::report::keep(project, progress);
     progress.finish();
-    if !global.json {
-        output::print(&format!("report in {}\n", place.display()))?;
+    match kept {
+        Ok(place) if !global.json => Ok(output::print(&format!("report in {}\n", place.display()))?),
+        Ok(_) => Ok(()),
+        Err(Error::Interrupted) => Err(Error::Interrupted.into()),
+        // The results are there, whatever keeps them from being shown.
+        Err(problem) => {
+            output::note_as("warning", Look::Warning, &format!("the report could not be made: {problem}"));
+            Ok(())
+        }
     }
-    Ok(())
 }
 
 /// Prints what came out of the stages of a study.

@@ -19,6 +19,7 @@ use rand::{Rng, RngExt};
 use rand_distr::StandardNormal;
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 /// Most I-draws that moments are taken over, and fewest where each is dear.
@@ -100,6 +101,13 @@ pub struct VarianceShare {
     pub share: f64,
     /// Its Monte Carlo standard error, by I-draws, T-draws and realised errors: a jackknife over blocks of each.
     pub error: f64,
+}
+
+impl fmt::Display for VarianceShare {
+    /// `41 % ± 3`, the error rounded up.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.0} % ± {:.0}", 100.0 * self.share.clamp(0.0, 1.0), (100.0 * self.error).ceil())
+    }
 }
 
 /// Where the variance of `answer` comes from.

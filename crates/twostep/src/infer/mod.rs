@@ -450,12 +450,16 @@ pub fn agreement(log_weights: &[f64], log_alpha: &[f64]) -> f64 {
 
 /// The agreement measure in words.
 fn favoured(share: f64) -> String {
-    if share < 0.01 {
-        "; data favour less than 1 % of the T-draws".into()
-    } else {
-        format!("; data favour {:.0} % of the T-draws", 100.0 * share)
-    }
+    let percent = match 100.0 * share {
+        p if p < 1.0 => "less than 1 %".into(),
+        p if p < 100.0 && p > 99.5 => "more than 99 %".into(),
+        p => format!("{p:.0} %"),
+    };
+    format!("; data favour {percent} of the T-draws")
 }
+
+/// Effective T-draws below which E-Lik warns of resting on few.
+pub const FEW_T_DRAWS: f64 = 20.0;
 
 /// Tail of the prior in which a posterior median contradicts it: rarer than once in a thousand studies.
 const CONFLICT: f64 = 5e-4;
@@ -497,7 +501,7 @@ impl IPosterior {
             }
         }
         if let (Some(effective), "e-lik") = (self.diagnostics.effective_t_draws, self.method.as_str())
-            && effective < 20.0
+            && effective < FEW_T_DRAWS
             && effective < 0.25 * prepared.draws.n_draws() as f64
         {
             self.warnings.push(format!(

@@ -206,7 +206,9 @@ pub(super) fn weighted(name: &str, values: &[f64], weights: &[f64]) -> QuantityS
 
 /// A kernel density curve of weighted values between their 0.05 % and 99.95 % quantiles.
 ///
-/// The bandwidth is Silverman's for the narrowest tenth of the mass, so that a narrow mode far from others is not smeared.
+/// The bandwidth is Silverman's for the narrowest tenth of the mass, so that a narrow mode far from others is not smeared. What
+/// the kernel puts beyond the smallest and the largest value is reflected there: a posterior that is cut off does not fall at its
+/// bounds, and one that is not has next to nothing to reflect.
 fn smoothed(values: &[f64], weights: &[f64], sorted: &Sorted) -> Vec<(f64, f64)> {
     let quantile = |p: f64| sorted.quantile(p);
     let (low, high) = (quantile(5e-4), quantile(1.0 - 5e-4));
@@ -221,7 +223,14 @@ fn smoothed(values: &[f64], weights: &[f64], sorted: &Sorted) -> Vec<(f64, f64)>
     }
     let step = (high - low) / CURVE as f64;
     let mut curve = vec![0.0; CURVE];
-    for (x, w) in values.iter().zip(weights) {
+    let ends = [sorted.values().first(), sorted.values().last()].map(|end| end.copied().unwrap_or(low));
+    let reflected = |x: f64| ends.into_iter().map(move |end| 2.0 * end - x);
+    let near = |x: &f64| *x > low - 5.0 * bandwidth && *x < high + 5.0 * bandwidth;
+    let all = values
+        .iter()
+        .zip(weights)
+        .flat_map(|(x, w)| std::iter::once(*x).chain(reflected(*x).filter(near)).map(move |x| (x, w)));
+    for (x, w) in all {
         let centre = (x - low) / step;
         let reach = 5.0 * bandwidth / step;
         let first = (centre - reach).max(0.0) as usize;

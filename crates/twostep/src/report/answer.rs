@@ -1,16 +1,17 @@
 //! Figures of the answer: what was inferred by each method, how it fits the measurements, and where its variance comes from.
 
 use super::figure::{Axis, Direction, Figure, Ink, Mark, Panel, Series, Shape};
-use super::pieces::{ends, histogram, label, matrix, quantity, short, thinned, truth};
+use super::pieces::{ends, histogram, label, matrix, short, thinned, truth};
+use super::words;
 use crate::draws::Sorted;
-use crate::error::Result;
 use crate::infer::propagation::Method;
-use crate::infer::{Budget, IPosterior, QuantitySummary, VarianceShare, VarianceShares};
+use crate::infer::{Budget, IPosterior, Measured, QuantitySummary, VarianceShares};
 use crate::likelihood::Sd;
 use crate::matrix::{Matrix, bits};
 use crate::prior::Marginal;
 use crate::run::{Findings, predicted};
 use crate::table::counted;
+use rayon::prelude::*;
 
 /// Most quantities of forest and densities, of a matrix of pairs, and of traces.
 const QUANTITIES: usize = 24;
@@ -18,7 +19,10 @@ const PAIRS: usize = 6;
 const TRACES: usize = 6;
 
 /// I-draws that predictions are made of.
-const PREDICTIVE_DRAWS: usize = 4000;
+const PREDICTIVE_DRAWS: usize = 2000;
+
+/// Most measurements of an output that are compared with their predictions.
+const CHECKED: usize = 2000;
 
 /// Most dots of a method in a panel of pairs: of the answer, and of the others behind it.
 const DOTS: usize = 250;
@@ -40,12 +44,9 @@ const POINTS: usize = 200;
 const CHAINS: usize = 6;
 
 /// All figures that the I-step has, with what is known of the variances by each method.
-///
-/// # Errors
-/// A formula of a derived quantity that cannot be read, which a finished study does not have.
-pub fn figures(findings: &Findings, budgets: &[&Budget]) -> Result<Vec<Figure>> {
-    let answers = Answers::new(findings)?;
-    let Some(answer) = answers.all.first() else { return Ok(Vec::new()) };
+pub fn figures(findings: &Findings, budgets: &[&Budget]) -> Vec<Figure> {
+    let answers = Answers::new(findings);
+    let Some(answer) = answers.all.first() else { return Vec::new() };
     let out = [
         answers.forest(),
         answers.densities(),
@@ -56,7 +57,7 @@ pub fn figures(findings: &Findings, budgets: &[&Budget]) -> Result<Vec<Figure>> 
         answers.trace(),
         answers.ranks(),
     ];
-    Ok(out.into_iter().flatten().collect())
+    out.into_iter().flatten().collect()
 }
 
 /// An I-posterior with its method.
@@ -82,30 +83,25 @@ struct Answers<'a> {
 }
 
 impl<'a> Answers<'a> {
-    fn new(findings: &'a Findings) -> Result<Self> {
+    fn new(findings: &'a Findings) -> Self {
         let named =
             |posterior: &'a IPosterior| Method::named(&posterior.method).map(|method| Answer { method, posterior });
         let all: Vec<Answer<'_>> = findings.answers.iter().filter_map(named).collect();
-        let known = findings.truth();
-        let value = |name: &String| known.iter().find(|(n, _)| n == name).map_or(f64::NAN, |(_, value)| *value);
-        let parameters: Vec<f64> = findings.parameters.iter().map(value).collect();
-        let derived = findings.study.derived_quantities()?;
-        let truth = |name: &str| {
-            let own = findings.parameters.iter().position(|n| n == name).map(|d| parameters[d]);
-            let formula = || derived.iter().find(|d| d.name == name).map(|d| d.expression.eval_scalar(&parameters));
-            own.or_else(formula).filter(|value| value.is_finite())
-        };
         let finite = |name: &str| all.iter().any(|a| a.of(name).is_some_and(|u| u.mean.is_finite()));
         let first: &[QuantitySummary] = all.first().map_or(&[], |answer| &answer.posterior.unknowns);
-        let mut quantities: Vec<(&str, Option<f64>)> =
-            first.iter().map(|u| u.name.as_str()).filter(|name| finite(name)).map(|name| (name, truth(name))).collect();
+        let mut quantities: Vec<(&str, Option<f64>)> = first
+            .iter()
+            .map(|u| u.name.as_str())
+            .filter(|name| finite(name))
+            .map(|name| (name, words::truth(findings, name)))
+            .collect();
         let hidden = quantities.len().saturating_sub(QUANTITIES);
         quantities.truncate(QUANTITIES);
-        Ok(Self { findings, all, quantities, hidden })
+        Self { findings, all, quantities, hidden }
     }
 
     fn axis(&self, name: &str) -> Axis {
-        Axis::new(quantity(&self.findings.study, name))
+        Axis::new(words::with_unit(name, &self.findings.study))
     }
 
     /// What a caption says of truth and of quantities that are not shown.
@@ -219,7 +215,7 @@ impl<'a> Answers<'a> {
             ends(values.chain(true_value(d)))
         };
         let quantities: Vec<(String, [f64; 2])> =
-            shown.iter().map(|&d| (quantity(&self.findings.study, &names[d]), range(d))).collect();
+            shown.iter().map(|&d| (words::with_unit(&names[d], &self.findings.study), range(d))).collect();
         let diagonal = |i: usize| {
             let mut marks = Vec::new();
             for answer in self.all.iter().rev() {
@@ -362,38 +358,67 @@ fn prior_of<'a>(findings: &'a Findings, name: &str) -> Option<&'a Marginal> {
     unknown.or_else(of_sigma)
 }
 
-/// Measurements against what the answer predicts for them.
-fn predictive_check(findings: &Findings, answer: &Answer<'_>) -> Option<Figure> {
-    let (study, posterior) = (&findings.study, findings.posterior.as_ref()?);
-    let own = &answer.posterior;
+/// Measurements of one output against what the answer expects of them.
+struct Check {
+    output: usize,
+    /// Rows of the measurements that were looked at.
+    rows: Vec<usize>,
+    /// Quantiles of the prediction of each.
+    intervals: Vec<[f64; 5]>,
+    /// How many of them lie inside the 90 % interval.
+    inside: usize,
+}
+
+/// Every measured output whose noise is known.
+fn checks(findings: &Findings, own: &IPosterior) -> Vec<Check> {
+    let (study, Some(posterior)) = (&findings.study, findings.posterior.as_ref()) else { return Vec::new() };
     let kept: Vec<usize> = thinned(own.draws.len(), PREDICTIVE_DRAWS).collect();
     let some = IPosterior {
         draws: kept.iter().map(|&i| own.draws[i].clone()).collect(),
         t_draws: own.t_draws.as_ref().map(|t_draws| kept.iter().map(|&i| t_draws[i]).collect()),
-        ..(*own).clone()
+        ..own.clone()
     };
+    let of_output = |(output, measured): (usize, &Measured)| {
+        let rows: Vec<usize> = thinned(measured.y.len(), CHECKED).collect();
+        let known = measured.known.select_rows(&rows);
+        let sd: Option<Vec<f64>> = measured.sd.as_ref().map(|sd| rows.iter().map(|&i| sd[i]).collect());
+        let drawn = predicted(study, posterior, &findings.parameters, &some, output, &known, sd.as_deref());
+        let interval = |i: usize| {
+            let values: Vec<f64> = drawn.iter().map(|d| d.measured[i]).collect();
+            let sorted = Sorted::new(&values, &vec![1.0; values.len()]);
+            [0.05, 0.25, 0.5, 0.75, 0.95].map(|p| sorted.quantile(p))
+        };
+        let intervals: Vec<[f64; 5]> = (0..rows.len()).into_par_iter().map(interval).collect();
+        let is_inside = |(row, q): (&usize, &[f64; 5])| (q[0]..=q[4]).contains(&measured.y[*row]);
+        let inside = rows.iter().zip(&intervals).filter(|pair| is_inside(*pair)).count();
+        Check { output, rows, intervals, inside }
+    };
+    let all = findings.measured.iter().enumerate().filter(|(_, measured)| !measured.y.is_empty()).map(of_output);
+    all.filter(|check| !check.intervals.iter().flatten().any(|v| v.is_nan())).collect()
+}
+
+/// How many measurements lie inside the 90 % intervals in which the answer expects them, and how many there are.
+pub(super) fn inside(findings: &Findings) -> Option<[usize; 2]> {
+    let checks = checks(findings, findings.answers.first()?);
+    let sum = |of: fn(&Check) -> usize| checks.iter().map(of).sum::<usize>();
+    Some([sum(|check| check.inside), sum(|check| check.rows.len())]).filter(|[_, all]| *all > 0)
+}
+
+fn predictive_check(findings: &Findings, answer: &Answer<'_>) -> Option<Figure> {
+    let study = &findings.study;
     let (mut panels, mut words) = (Vec::new(), Vec::new());
-    for (o, (output, measured)) in study.outputs.iter().zip(&findings.measured).enumerate() {
-        if measured.y.is_empty() {
-            continue;
+    for Check { output: o, rows, intervals, inside } in checks(findings, answer.posterior) {
+        let (output, measured) = (&study.outputs[o], &findings.measured[o]);
+        words.push(format!("{inside} of {} of {}", counted(rows.len(), "measurement"), output.name));
+        let shown: Vec<usize> = thinned(rows.len(), MEASUREMENTS).collect();
+        if shown.len() < rows.len() {
+            words.push(format!("of which {} are shown", shown.len()));
         }
-        let all: Vec<usize> = thinned(measured.y.len(), MEASUREMENTS).collect();
+        let all: Vec<usize> = shown.iter().map(|&k| rows[k]).collect();
+        let intervals: Vec<[f64; 5]> = shown.iter().map(|&k| intervals[k]).collect();
         let y: Vec<f64> = all.iter().map(|&i| measured.y[i]).collect();
         let known = measured.known.select_rows(&all);
-        let sd: Option<Vec<f64>> = measured.sd.as_ref().map(|sd| all.iter().map(|&i| sd[i]).collect());
-        let drawn = predicted(study, posterior, &findings.parameters, &some, o, &known, sd.as_deref());
-        let intervals: Vec<[f64; 5]> = (0..y.len())
-            .map(|i| {
-                let values: Vec<f64> = drawn.iter().map(|d| d.measured[i]).collect();
-                let sorted = Sorted::new(&values, &vec![1.0; values.len()]);
-                [0.05, 0.25, 0.5, 0.75, 0.95].map(|p| sorted.quantile(p))
-            })
-            .collect();
-        if intervals.iter().flatten().any(|v| v.is_nan()) {
-            continue;
-        }
-        let inside = y.iter().zip(&intervals).filter(|(y, q)| (q[0]..=q[4]).contains(y)).count();
-        words.push(format!("{inside} of {} of {}", counted(y.len(), "measurement"), output.name));
+        let has_sds = measured.sd.is_some();
         // One condition that varies is a place to show them at.
         let n_inputs = study.n_inputs(output) - study.unknowns.len();
         let varies = |d: &usize| (1..known.rows()).any(|i| known[(i, *d)] != known[(0, *d)]);
@@ -401,7 +426,7 @@ fn predictive_check(findings: &Findings, answer: &Answer<'_>) -> Option<Figure> 
         let (x, places): (Axis, Vec<f64>) = match varying[..] {
             [d] => {
                 let condition = &study.conditions[d];
-                (Axis { log: condition.log, ..Axis::new(quantity(study, &condition.name)) }, known.col(d))
+                (Axis { log: condition.log, ..Axis::new(words::with_unit(&condition.name, study)) }, known.col(d))
             }
             _ => (Axis::new("measurement"), all.iter().map(|i| (i + 1) as f64).collect()),
         };
@@ -412,7 +437,7 @@ fn predictive_check(findings: &Findings, answer: &Answer<'_>) -> Option<Figure> 
                 log: output.log && y.iter().all(|y| *y > 0.0),
                 ..Axis::new(label(&output.name, output.unit.as_deref()))
             },
-            marks: predictive_marks(answer.method, &known, &places, &y, &intervals, varying.len() == 1 && sd.is_none()),
+            marks: predictive_marks(answer.method, &known, &places, &y, &intervals, varying.len() == 1 && !has_sds),
         });
     }
     let caption = format!(
@@ -471,7 +496,6 @@ fn predictive_marks(
 /// Shares of the variance of every quantity, by each method.
 fn budget(findings: &Findings, budgets: &[&Budget]) -> Option<Figure> {
     const HALF: f64 = 0.32;
-    let percent = |part: VarianceShare| format!("{:.0} % ± {:.0}", 100.0 * part.share, 100.0 * part.error);
     let panel = |budget: &&Budget| {
         let shown: Vec<&VarianceShares> =
             budget.quantities.iter().filter(|of| of.are_known()).take(QUANTITIES).collect();
@@ -487,7 +511,7 @@ fn budget(findings: &Findings, budgets: &[&Budget]) -> Option<Figure> {
                 let right = left + part.share.max(0.0) / total;
                 if right > left {
                     bars.push([left, right, place as f64 - HALF, place as f64 + HALF]);
-                    notes.push(format!("{}: {name} {}", of.name, percent(part)));
+                    notes.push(format!("{}: {name} {part}", of.name));
                 }
                 left = right;
             }
@@ -509,10 +533,7 @@ fn budget(findings: &Findings, budgets: &[&Budget]) -> Option<Figure> {
     });
     let unknown = match unknown.collect::<Vec<_>>() {
         none if none.is_empty() => String::new(),
-        some => format!(
-            " Left out, since rare parts of the posterior far from the others hold too much of their variance: {}.",
-            some.join(", ")
-        ),
+        some => format!(" Left out, since their shares are hardly known, as the table says: {}.", some.join(", ")),
     };
     let worst = budgets
         .iter()
@@ -552,7 +573,9 @@ fn weights(findings: &Findings, budgets: &[&Budget]) -> Option<Figure> {
     let line: Vec<[f64; 2]> = thinned(n, POINTS).chain([n]).map(|k| [k as f64, cumulative[k]]).collect();
     let half = cumulative.partition_point(|share| *share < 0.5);
     let own = findings.answers.iter().find(|answer| answer.method == Method::ELik.name());
-    let effective = own.and_then(|answer| answer.diagnostics.effective_t_draws).filter(|e| *e <= n as f64);
+    // As a part of the T-draws, of which some may stand for all here.
+    let agreement = own.and_then(|answer| answer.diagnostics.evidence_agreement);
+    let effective = agreement.map(|share| share * n as f64).filter(|e| *e <= n as f64);
     let mut marks = vec![
         Series::new("all alike", Ink::Reference).mark(Shape::Line(vec![[0.0, 0.0], [n as f64, 1.0]])),
         Series::method(Method::ELik).mark(Shape::Line(line)),
@@ -562,7 +585,7 @@ fn weights(findings: &Findings, budgets: &[&Budget]) -> Option<Figure> {
         marks.push(series.mark(Shape::Rules(Direction::Vertical, vec![effective])));
     }
     let number =
-        effective.map_or(String::new(), |e| format!(" Together they are worth {} equal ones.", short(e.round())));
+        effective.map_or(String::new(), |e| format!(" All of them are worth {} equal ones.", short(e.round())));
     let caption = format!(
         "How the measurements weigh the T-draws in E-Lik: {half} of {n} hold half of its posterior.{number} The farther the line is above \
          the dashed one, the fewer surrogates the measurements believe, and the more train.draws E-Lik needs."

@@ -1,7 +1,8 @@
 //! Calibrations to figures: the paper's ECDF differences, log-gamma and sharpness against N_T, coverage, and where it fails.
 
 use super::figure::{Axis, Direction, Figure, Ink, Mark, Panel, Series, Shape};
-use super::pieces::{quantity, short};
+use super::pieces::short;
+use super::words::with_unit;
 use crate::calibrate::uniformity::Coverage;
 use crate::calibrate::{MethodSummary, Region, UnknownSummary};
 use crate::error::Result;
@@ -318,7 +319,7 @@ impl<'a> Sweep<'a> {
             let (width, error) = (unknown.width_90?, unknown.width_90_standard_error.unwrap_or(f64::NAN));
             Some([width, width - error, width + error])
         };
-        let y = |study: &Study, unknown: &str| Axis::new(format!("90 % width of {}", quantity(study, unknown)));
+        let y = |study: &Study, unknown: &str| Axis::new(format!("90 % width of {}", with_unit(unknown, study)));
         Figure {
             id: "sharpness".into(),
             title: "Sharpness".into(),
@@ -456,7 +457,7 @@ impl<'a> Sweep<'a> {
         let cut = methods.iter().map(|(_, summary)| regions(summary)).find(|regions| !regions.is_empty())?;
         let end = |value: Option<f64>, none: &str| value.map_or_else(|| none.to_owned(), short);
         let names = |region: &&Region| format!("{} to {}", end(region.lower, "−∞"), end(region.upper, "∞"));
-        let x = Axis { label: quantity(tried.study, of), ..Axis::of(cut.iter().map(names).collect()) };
+        let x = Axis { label: with_unit(of, tried.study), ..Axis::of(cut.iter().map(names).collect()) };
         let (mut coverage, mut width) = (Vec::new(), Vec::new());
         for (number, (method, summary)) in methods.iter().enumerate() {
             let regions = regions(summary);
@@ -471,7 +472,7 @@ impl<'a> Sweep<'a> {
                 regions.iter().filter_map(|region| Some([place(region), region.width_90?])).collect();
             width.push(Series::method(*method).mark(Shape::Points(widths, Vec::new())));
         }
-        let label = quantity(tried.study, unknown);
+        let label = with_unit(unknown, tried.study);
         Some([
             Panel {
                 title: title.to_owned(),

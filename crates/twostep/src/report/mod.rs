@@ -21,8 +21,9 @@ pub mod words;
 pub use png::png;
 pub use svg::file as svg;
 
-use crate::error::Result;
-use crate::infer::{self, Budget};
+use crate::error::{Error, Result};
+use crate::infer::propagation::Method;
+use crate::infer::{self, Budget, FEW_T_DRAWS, IPosterior};
 use crate::monitor::Monitor;
 use crate::run::{Calibration, Enough, Findings, Project, VERSION};
 use crate::store::{FIGURES, Files, Folder};
@@ -52,6 +53,8 @@ pub struct SettingReport {
     pub figures: Vec<Figure>,
     /// What the variance of each answer is made of, or why that is not known.
     pub budgets: Vec<std::result::Result<Budget, String>>,
+    /// Measurements inside the 90 % intervals in which the answer expects them, and all of them.
+    pub inside: Option<[usize; 2]>,
     /// Whether the runs were enough, where that was asked.
     pub enough: Option<Enough>,
 }
@@ -69,14 +72,22 @@ impl SettingReport {
             None => Vec::new(),
         };
         let known: Vec<&Budget> = budgets.iter().flatten().collect();
-        let mut figures = answer::figures(&findings, &known)?;
+        let mut figures = answer::figures(&findings, &known);
         figures.extend(surrogate::figures(&findings)?);
-        Ok(Self { figures, budgets, enough: project.kept_enough(index)?, findings })
+        Ok(Self { figures, budgets, inside: answer::inside(&findings), enough: project.kept_enough(index)?, findings })
     }
 
     /// The surrogate's part of the variance of each quantity of the answer: approximation error and epistemic uncertainty.
     fn surrogate_shares(&self) -> Vec<(String, f64)> {
-        let Some(Ok(budget)) = self.budgets.first() else { return Vec::new() };
+        // A method that denies the surrogate's uncertainty has no share of it, and one that rests on few T-draws does not know it.
+        let carries = |answer: &IPosterior| {
+            let is_mixture = Method::named(&answer.method).is_some_and(Method::is_mixture);
+            is_mixture && answer.diagnostics.effective_t_draws.is_none_or(|effective| effective >= FEW_T_DRAWS)
+        };
+        let (Some(Ok(budget)), true) = (self.budgets.first(), self.findings.answers.first().is_some_and(carries))
+        else {
+            return Vec::new();
+        };
         let share = |q: &crate::infer::VarianceShares| (q.name.clone(), q.approximation.share + q.epistemic.share);
         budget.quantities.iter().filter(|q| q.are_known()).map(share).collect()
     }
@@ -91,6 +102,8 @@ pub struct Report<'a> {
     pub overview: Vec<Figure>,
     /// Calibrations of its settings; empty where there are none.
     pub calibrations: Vec<Calibration>,
+    /// Why trials that were done cannot be shown, where that is so.
+    pub calibration_problem: Option<String>,
     /// Figures of them.
     pub calibration_figures: Vec<Figure>,
 }
@@ -101,7 +114,11 @@ impl<'a> Report<'a> {
     /// # Errors
     /// Results that cannot be read, nothing finished at all, or an interruption.
     pub fn new(project: &'a Project, monitor: &dyn Monitor) -> Result<Self> {
-        let calibrations = project.calibrations()?.unwrap_or_default();
+        let (calibrations, calibration_problem) = match project.calibrations() {
+            Ok(calibrations) => (calibrations.unwrap_or_default(), None),
+            // A calibration that cannot be shown does not take the answer with it.
+            Err(problem) => (Vec::new(), Some(problem.to_string())),
+        };
         let all = 0..project.settings().len();
         let mut with_runs: Vec<usize> = all.filter(|&index| project.has_runs(index)).collect();
         if with_runs.is_empty() && calibrations.is_empty() {
@@ -112,12 +129,12 @@ impl<'a> Report<'a> {
             .par_iter()
             .map(|&index| match monitor.proceed() {
                 true => SettingReport::new(project, index),
-                false => Err(crate::error::Error::Interrupted),
+                false => Err(Error::Interrupted),
             })
             .collect::<Result<_>>()?;
         let overview = if project.settings().len() > 1 { sweep::figures(&made) } else { Vec::new() };
         let calibration_figures = calibration::figures(project, &calibrations)?;
-        Ok(Self { project, settings: made, overview, calibrations, calibration_figures })
+        Ok(Self { project, settings: made, overview, calibrations, calibration_problem, calibration_figures })
     }
 
     /// The calibration of the setting of this number among those that have runs.
@@ -152,8 +169,16 @@ impl<'a> Report<'a> {
     /// Writes the page, the figures and the files for other programs beside the results; gives the page's place.
     ///
     /// # Errors
-    /// A folder that cannot be used.
+    /// A stage that was finished for an earlier state of the study only: nothing takes the place of what shows it. A folder that
+    /// cannot be used.
     pub fn write(&self) -> Result<PathBuf> {
+        if let Some((stage, why)) = self.settings.iter().find_map(|setting| setting.findings.outdated()) {
+            return Err(Error::failed(
+                "report",
+                format!("the {} stage is not finished for this study as it is: {why}", stage.name()),
+                "`twostep run STUDY` does it; what shows the earlier results stays",
+            ));
+        }
         let root = self.project.folder();
         let mut folders: Vec<(PathBuf, Files)> = vec![(root.to_path_buf(), Vec::new())];
         let mut put = |folder: &PathBuf, files: Files| match folders.iter_mut().find(|f| f.0 == *folder) {
@@ -187,7 +212,10 @@ fn drawn(figure: &Figure, folder: &std::path::Path) -> Result<Files> {
     let svg = svg::file(figure, WIDTH * PIXELS);
     let [svg_name, png_name, csv_name] = ["svg", "png", "csv"].map(|format| format!("{}.{format}", figure.id));
     let is_same = std::fs::read(folder.join(&svg_name)).is_ok_and(|before| before == svg.as_bytes());
-    let kept = std::fs::read(folder.join(&png_name)).ok().filter(|_| is_same);
+    // Of the usual width: its first number says so. `twostep figures` writes others here.
+    let width = (WIDTH * PIXELS * DOTS).ceil() as u32;
+    let is_usual = |image: &Vec<u8>| image.get(16..20) == Some(&width.to_be_bytes());
+    let kept = std::fs::read(folder.join(&png_name)).ok().filter(|image| is_same && is_usual(image));
     let image = kept.map_or_else(|| png(&svg, DOTS), Ok)?;
     Ok(vec![(svg_name, svg.into_bytes()), (png_name, image), (csv_name, figure.table()?.to_csv()?)])
 }
@@ -229,7 +257,7 @@ impl Format {
 /// Those of [`Report::new`] and [`Report::write`].
 pub fn keep(project: &Project, monitor: &dyn Monitor) -> Result<PathBuf> {
     let fingerprint = fingerprint(project)?;
-    for index in 0..project.settings().len() {
+    for index in (0..project.settings().len()).filter(|&index| project.has_runs(index)) {
         let folder = project.setting_folder(index);
         if !folder.is_shown(&fingerprint)? {
             return Report::new(project, monitor)?.write();

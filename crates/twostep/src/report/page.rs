@@ -4,7 +4,7 @@ use super::figure::Figure;
 use super::html::{Cell, Page};
 use super::words::{self, Evidence, Sentence, Tone};
 use super::{Report, SettingReport};
-use crate::calibrate::MethodSummary;
+use crate::calibrate::{MethodSummary, Truth};
 use crate::error::Result;
 use crate::infer::{IPosterior, QuantitySummary};
 use crate::run::{Calibration, VERSION};
@@ -50,6 +50,9 @@ pub(super) fn page(report: &Report<'_>) -> Result<String> {
     }
     if !report.calibrations.is_empty() {
         calibration(&mut page, report)?;
+    }
+    if let Some(problem) = &report.calibration_problem {
+        page.said(Tone::Caution, &format!("Trials of a calibration are not shown: {problem}"));
     }
     provenance(&mut page, report);
     let source = match &study.measurements {
@@ -147,6 +150,7 @@ fn sections(
     section(page, "trust", "How far to trust it");
     let evidence = Evidence {
         surrogate_shares: &setting.surrogate_shares(),
+        inside: setting.inside,
         enough: setting.enough.as_ref(),
         calibration: calibration.map_or(&[], |calibration| &calibration.methods),
     };
@@ -154,13 +158,11 @@ fn sections(
     for note in &findings.study.notes {
         page.said(Tone::Caution, &note.message);
     }
-    if setting.figures.iter().any(|figure| figure.id == "budget") {
+    if !findings.answers.is_empty() {
         section(page, "budget-section", "Where the uncertainty comes from");
         page.paragraph(BUDGET);
         figures(page, &setting.figures, |id| id == "budget")?;
         budget_table(page, setting);
-    }
-    if !findings.answers.is_empty() {
         section(page, "detail", "The answer in detail");
         const ELSEWHERE: [&str; 2] = ["forest", "budget"];
         figures(page, &setting.figures, |id| DETAIL.contains(&id) && !ELSEWHERE.contains(&id))?;
@@ -206,9 +208,7 @@ fn budget_table(page: &mut Page, setting: &SettingReport) {
     let mut rows = Vec::new();
     for budget in setting.budgets.iter().filter_map(|budget| budget.as_ref().ok()) {
         for quantity in &budget.quantities {
-            let share = |part: crate::infer::VarianceShare| {
-                Cell::Number(format!("{:.0} % ± {:.0}", 100.0 * part.share, (100.0 * part.error).ceil()))
-            };
+            let share = |part: crate::infer::VarianceShare| Cell::Number(part.to_string());
             let [variance] = words::rounded([quantity.variance], 0.0);
             rows.push((
                 false,
@@ -223,12 +223,16 @@ fn budget_table(page: &mut Page, setting: &SettingReport) {
             ));
         }
     }
-    page.fold("", "Table of shares with their Monte Carlo standard errors", "", false);
-    page.table(&header.map(str::to_owned), &rows);
-    for why in setting.budgets.iter().filter_map(|budget| budget.as_ref().err()) {
-        page.paragraph(why);
+    if !rows.is_empty() {
+        page.fold("", "Table of shares with their Monte Carlo standard errors", "", false);
+        page.table(&header.map(str::to_owned), &rows);
+        page.unfold();
     }
-    page.unfold();
+    let mut reasons: Vec<&String> = setting.budgets.iter().filter_map(|budget| budget.as_ref().err()).collect();
+    reasons.dedup();
+    for why in reasons {
+        page.paragraph(&format!("No budget: {why}."));
+    }
 }
 
 /// What the engines know about themselves.
@@ -361,12 +365,10 @@ fn calibration(page: &mut Page, report: &Report<'_>) -> Result<()> {
 }
 
 fn verdict(page: &mut Page, method: &MethodSummary) {
-    let tone = match method.verdict.kind {
-        crate::calibrate::Kind::Calibrated => Tone::Good,
-        crate::calibrate::Kind::Undecided => Tone::Plain,
-        _ => Tone::Caution,
-    };
-    page.said(tone, &format!("{}: {}", words::title(&method.method), method.verdict));
+    page.said(
+        words::verdict_tone(method.verdict.kind),
+        &format!("{}: {}", words::title(&method.method), method.verdict),
+    );
 }
 
 fn provenance(page: &mut Page, report: &Report<'_>) {
@@ -394,11 +396,18 @@ fn provenance(page: &mut Page, report: &Report<'_>) {
     page.table(&header.map(str::to_owned), &rows);
     page.unfold();
     let file = study.file_name();
-    let mut commands = format!("twostep run {file}\n");
-    if !report.calibrations.is_empty() {
-        commands += &format!("twostep calibrate {file}\n");
+    let seed = format!("{file} --seed {}", study.seed);
+    let mut commands = match report.project.other_measurements_file() {
+        Some(measurements) => format!("twostep infer {seed} --measurements {measurements}\n"),
+        None => format!("twostep run {seed}\n"),
+    };
+    if let Some(Calibration { plan, .. }) = report.calibrations.first() {
+        let trials = match plan.truth {
+            Truth::HeldOutRuns => String::new(),
+            _ => format!(" --t-trials {} --i-trials {}", plan.t_trials, plan.i_trials / plan.t_trials.max(1)),
+        };
+        commands += &format!("twostep calibrate {seed}{trials} --truth {}\n", plan.truth.name());
     }
-    commands += &format!("twostep report {file}\n");
     page.paragraph("To make it again, with the files that the study names beside it:");
     page.verbatim(commands.trim_end());
     page.fold("study-file", &format!("Study file {file}"), "", false);

@@ -3,8 +3,9 @@
 
 use super::calibration::{Sweep, share_range};
 use super::figure::{Axis, Direction, Figure, Ink, Mark, Panel, Series, Shape};
-use super::pieces::{matrix, quantity, short, thinned};
+use super::pieces::{matrix, short, thinned};
 use super::surrogate;
+use super::words::with_unit;
 use crate::draws::Sorted;
 use crate::error::{Error, Result};
 use crate::infer::IPosterior;
@@ -429,7 +430,7 @@ fn sir(all: &[Findings]) -> Result<Figure> {
     };
     let density = |i: usize| densities(found, &names[i]);
     let axis = |i: usize| {
-        (quantity(&found.study, &names[i]), visible(&density(i)).unwrap_or(found.study.unknowns[i].range.into()))
+        (with_unit(&names[i], &found.study), visible(&density(i)).unwrap_or(found.study.unknowns[i].range.into()))
     };
     let axes: Vec<(String, [f64; 2])> = (0..names.len()).map(axis).collect();
     Ok(arranged(

@@ -1,7 +1,6 @@
 //! What several figures are made of: labels, evenly chosen points, histograms, matrices of pairs.
 
 use super::figure::{Axis, Direction, Ink, Mark, Panel, Series, Shape};
-use crate::study::Study;
 use std::cmp::Ordering;
 
 /// A name with its unit: `beta (1/day)`.
@@ -10,20 +9,6 @@ pub(super) fn label(name: &str, unit: Option<&str>) -> String {
         Some(unit) => format!("{name} ({unit})"),
         None => name.to_owned(),
     }
-}
-
-/// An unknown, condition, sd or derived quantity with its unit, where the study says one.
-pub(super) fn quantity(study: &Study, name: &str) -> String {
-    let unknowns = study.unknowns.iter().map(|unknown| (&unknown.name, &unknown.unit));
-    let mut inputs = unknowns.chain(study.conditions.iter().map(|condition| (&condition.name, &condition.unit)));
-    let sigmas = study.sigma_names();
-    // An sd on the logarithm has no unit.
-    let of_sigma = || sigmas.iter().position(|sigma| sigma.as_deref() == Some(name)).map(|o| &study.outputs[o]);
-    let unit = inputs.find(|(known, _)| *known == name).map_or_else(
-        || of_sigma().filter(|output| !output.log).and_then(|output| output.unit.as_deref()),
-        |(_, unit)| unit.as_deref(),
-    );
-    label(name, unit)
 }
 
 /// At most `most` of `n` places, evenly.

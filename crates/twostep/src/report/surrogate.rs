@@ -1,8 +1,8 @@
 //! Figures of the surrogate: what it predicts, how far it is off, what is known of its coefficients, and where it was trained.
 
 use super::figure::{Axis, Direction, Figure, Ink, Mark, Panel, Series, Shape};
-use super::pieces::{ends, histogram, label, listed, matrix, quantity, short, thinned};
-use super::words;
+use super::pieces::{ends, histogram, label, listed, matrix, short, thinned};
+use super::words::{self, with_unit};
 use crate::draws::{Draws, Sorted};
 use crate::error::Result;
 use crate::matrix::Matrix;
@@ -170,7 +170,7 @@ fn slices(findings: &Findings, posterior: &TPosterior, draws: &Draws) -> Result<
                 Series::new("median", Ink::Epistemic).mark(Shape::Line(line)),
             ];
             let reach = curve.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), c| (l.min(c[3]), h.max(c[3])));
-            let x = Axis { log: scales[d].log, ..Axis::new(quantity(study, &names[d])) };
+            let x = Axis { log: scales[d].log, ..Axis::new(with_unit(&names[d], study)) };
             let y = Axis { log: output.log, ..Axis::new(output_label(findings, o)) };
             of_output.push((reach.1 - reach.0, Panel { title: String::new(), x, y, marks }));
         }
@@ -430,7 +430,7 @@ fn sobol(findings: &Findings, posterior: &TPosterior) -> Option<Figure> {
         let y = Axis::of(names[..output.n_inputs].to_vec());
         panels.push(Panel { title: String::new(), x, y, marks });
     }
-    let caption = "Sobol' indices of the surrogate for inputs that are uniform between their bounds: first-order is the share of the output's \
+    let caption = "Sobol' indices of the surrogate for inputs that are uniform between their bounds (those scaled by their logarithm, on it): first-order is the share of the output's \
                    variance that an input explains by itself, total adds what it does together with others. Lines hold 50 % and \
                    90 % of the T-draws."
         .into();
@@ -474,7 +474,7 @@ fn design(findings: &Findings) -> Option<Figure> {
             format!("run {} failed: {reason} ({})", run.run, described(&run.inputs))
         })
         .collect();
-    let axis = |d: usize| Axis { log: scales[d].log, ..Axis::new(quantity(study, &names[d])) };
+    let axis = |d: usize| Axis { log: scales[d].log, ..Axis::new(with_unit(&names[d], study)) };
     let marks = |place: &dyn Fn(usize, &[f64]) -> [f64; 2]| -> Vec<Mark> {
         let mut marks = Vec::new();
         if n_runs > 0 {

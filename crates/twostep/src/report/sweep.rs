@@ -41,7 +41,17 @@ pub(super) fn figures(settings: &[SettingReport]) -> Vec<Figure> {
             marks,
         }
     };
-    let panels: Vec<Panel> = first.findings.answers[0].unknowns.iter().map(|summary| panel(&summary.name)).collect();
+    let mut quantities: Vec<&str> = Vec::new();
+    let all = finished.iter().flat_map(|setting| &setting.findings.answers).flat_map(|answer| &answer.unknowns);
+    for summary in all.filter(|summary| summary.mean.is_finite()) {
+        if !quantities.contains(&summary.name.as_str()) {
+            quantities.push(&summary.name);
+        }
+    }
+    if quantities.is_empty() {
+        return Vec::new();
+    }
+    let panels: Vec<Panel> = quantities.into_iter().map(panel).collect();
     vec![Figure {
         id: "settings".into(),
         title: "Answers of all settings".into(),

@@ -81,6 +81,8 @@ impl fmt::Display for Sentence {
 pub struct Evidence<'a> {
     /// The surrogate's share of each quantity's posterior variance, by name.
     pub surrogate_shares: &'a [(String, f64)],
+    /// Measurements that lie inside the 90 % intervals in which the answer expects them, and how many there are.
+    pub inside: Option<[usize; 2]>,
     /// Whether the runs were enough, as long as it is true of the study as it is ([`crate::run::Project::kept_enough`]).
     pub enough: Option<&'a Enough>,
     /// What a calibration says of each method; empty without one.
@@ -133,8 +135,16 @@ pub fn with_unit(name: &str, study: &Study) -> String {
     unit(name, study).map_or_else(|| name.to_owned(), |unit| format!("{name} ({unit})"))
 }
 
+/// The unit of an unknown, condition or unknown sd, where the study says one.
 fn unit<'a>(name: &str, study: &'a Study) -> Option<&'a str> {
-    study.unknowns.iter().find(|unknown| unknown.name == name).and_then(|unknown| unknown.unit.as_deref())
+    let unknowns = study.unknowns.iter().map(|unknown| (&unknown.name, &unknown.unit));
+    let mut inputs = unknowns.chain(study.conditions.iter().map(|condition| (&condition.name, &condition.unit)));
+    if let Some((_, unit)) = inputs.find(|(known, _)| *known == name) {
+        return unit.as_deref();
+    }
+    let output = study.sigma_names().iter().position(|sigma| sigma.as_deref() == Some(name)).map(|o| &study.outputs[o]);
+    // An sd on the logarithm has no unit.
+    output.filter(|output| !output.log).and_then(|output| output.unit.as_deref())
 }
 
 /// ` per day` after a number, where the unit is `1/day`; ` m` where it is `m`.
@@ -225,9 +235,13 @@ fn quantity_in_words(summary: &QuantitySummary, unit: Option<&str>, truth: Optio
                     format!("between {from} and {to}")
                 })
                 .collect();
+            let is_between = several.iter().all(|[from, to]| !(*from..=*to).contains(&summary.mean));
+            let mean = match is_between {
+                true => format!("its mean, {mean}, stands for none of them"),
+                false => format!("its mean is {mean}"),
+            };
             let text = format!(
-                "{name} lies in one of {} places with 90 % probability together: {}{unit}; its mean, {mean}, stands for none \
-                 of them",
+                "{name} lies in one of {} places with at least 90 % probability together: {}{unit}; {mean}",
                 several.len(),
                 places.join(", or ")
             );
@@ -241,7 +255,7 @@ fn quantity_in_words(summary: &QuantitySummary, unit: Option<&str>, truth: Optio
     match intervals.iter().any(|[low, high]| (*low..=*high).contains(&truth)) {
         true => Sentence::new(Tone::Good, format!("{text}; the true value, {value}, lies inside.")),
         false => {
-            let text = format!("{text}; the true value, {value}, lies outside, as one in ten does.");
+            let text = format!("{text}; the true value, {value}, lies outside.");
             Sentence::new(Tone::Caution, text)
         }
     }
@@ -258,7 +272,8 @@ pub fn trust(findings: &Findings, evidence: Evidence<'_>) -> Vec<Sentence> {
     }
     if let Some(answer) = findings.answers.first() {
         out.extend(compared(&findings.answers));
-        out.extend(surrogate_shares(evidence.surrogate_shares));
+        out.extend(surrogate_shares(evidence.surrogate_shares, answer.unknowns.len()));
+        out.extend(misfit(evidence.inside));
         out.extend(favoured(&findings.answers));
         out.push(engine(answer));
         let hopeless = answer.trust.starts_with("DO NOT USE");
@@ -419,7 +434,10 @@ fn simpler(own: &IPosterior, name: &str, measure: &IPosterior, leads: bool) -> O
         percent(worst.outside)
     );
     Some(match leads {
-        true => Sentence::new(Tone::Bad, format!("{text} It is the study's answer: set infer.answer = \"e-lik\".")),
+        true => {
+            let text = format!("{text} It is the study's answer: set infer.answer = \"{}\".", measure.method);
+            Sentence::new(Tone::Bad, text)
+        }
         false => Sentence::new(Tone::Caution, text),
     })
 }
@@ -433,7 +451,21 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
-fn surrogate_shares(shares: &[(String, f64)]) -> Option<Sentence> {
+/// Whether fewer measurements lie inside their 90 % predictive intervals than chance explains.
+fn misfit(inside: Option<[usize; 2]>) -> Option<Sentence> {
+    let [inside, all] = inside?;
+    // Three standard errors: measurements share the surrogate's error, so that they are not independent.
+    let least = (1.0 - OUTSIDE) * all as f64 - 3.0 * (OUTSIDE * (1.0 - OUTSIDE) * all as f64).sqrt();
+    let text = format!(
+        "Only {inside} of {} lie inside the 90 % intervals in which the answer expects them: simulator, surrogate or noise do not \
+         describe the measurements.",
+        counted(all, "measurement")
+    );
+    ((inside as f64) < least).then(|| Sentence::new(Tone::Caution, text))
+}
+
+/// `n` is the number of quantities, some of whose shares may not be known.
+fn surrogate_shares(shares: &[(String, f64)], n: usize) -> Option<Sentence> {
     let known: Vec<(&str, f64)> =
         shares.iter().filter(|(_, share)| share.is_finite()).map(|(name, share)| (name.as_str(), *share)).collect();
     let most = known.iter().map(|(_, share)| *share).reduce(f64::max)?;
@@ -445,6 +477,7 @@ fn surrogate_shares(shares: &[(String, f64)]) -> Option<Sentence> {
     // With the same bound as `enough`.
     Some(match most > THRESHOLD {
         true => Sentence::new(Tone::Caution, format!("The surrogate accounts for {list}.")),
+        false if known.len() < n => Sentence::new(Tone::Plain, format!("The surrogate accounts for {list}.")),
         false => Sentence::new(Tone::Good, format!("The surrogate accounts for {list}: the measurements decide.")),
     })
 }
@@ -502,14 +535,12 @@ fn engine(answer: &IPosterior) -> Sentence {
     }];
     if let Some(effective) = effective {
         let few = if effective < FEWEST_EFFECTIVE { "only " } else { "" };
-        parts.push(format!("they are worth {few}{effective:.0} independent draws or more"));
+        parts.push(format!("they are worth {few}{effective:.0} independent draws"));
     }
-    if answer.engine == "nuts" {
-        parts.push(match divergences {
-            0 => "no transition diverged".to_owned(),
-            n => format!("{} diverged", counted(n, "transition")),
-        });
-    }
+    parts.extend(diagnostics.divergences.map(|n| match n {
+        0 => "no transition diverged".to_owned(),
+        n => format!("{} diverged", counted(n, "transition")),
+    }));
     let troubled = disagrees || divergences > 0 || effective.is_some_and(|effective| effective < FEWEST_EFFECTIVE);
     let sampler = if answer.engine == "smc" { "Sequential Monte Carlo" } else { "NUTS" };
     let text = format!("{sampler} sampled the answer: {}.", listed(&parts));
@@ -559,6 +590,15 @@ fn enough(enough: Option<&Enough>, file: &str) -> Sentence {
 }
 
 /// What the calibration says of the answer's method, then of the others in brief.
+/// What a verdict of calibration means: intervals that are wider than need be do not mislead.
+pub(super) fn verdict_tone(kind: Kind) -> Tone {
+    match kind {
+        Kind::Calibrated | Kind::Underconfident => Tone::Good,
+        Kind::Undecided => Tone::Caution,
+        Kind::Overconfident | Kind::Shifted => Tone::Bad,
+    }
+}
+
 fn calibrated(methods: &[MethodSummary], answer: Method, file: &str) -> Vec<Sentence> {
     let Some(own) = methods.iter().find(|method| method.method == answer.name()) else {
         let text = format!(
@@ -567,11 +607,7 @@ fn calibrated(methods: &[MethodSummary], answer: Method, file: &str) -> Vec<Sent
         );
         return vec![Sentence::new(Tone::Plain, text)];
     };
-    let tone = match own.verdict.kind {
-        Kind::Calibrated | Kind::Underconfident => Tone::Good,
-        Kind::Undecided => Tone::Caution,
-        Kind::Overconfident | Kind::Shifted => Tone::Bad,
-    };
+    let tone = verdict_tone(own.verdict.kind);
     let text = format!("Calibration, {}: {}", answer.title(), own.verdict.sentences.join(" "));
     let mut out = vec![Sentence::new(tone, text)];
     out.extend(own.verdict.causes.iter().map(|cause| {
@@ -743,8 +779,8 @@ pole = "beta / (gamma - 0.1)"
         let sentence = quantity_in_words(&two, None, Some(0.0));
         assert_eq!(
             sentence.text,
-            "gamma lies in one of 2 places with 90 % probability together: between -0.30 and -0.20, or between 0.20 and 0.30; \
-             its mean, 0.00, stands for none of them; the true value, 0.00, lies outside, as one in ten does."
+            "gamma lies in one of 2 places with at least 90 % probability together: between -0.30 and -0.20, or between 0.20 and 0.30; \
+             its mean, 0.00, stands for none of them; the true value, 0.00, lies outside."
         );
         assert_eq!(quantity_in_words(&two, None, Some(0.25)).tone, Tone::Good);
         // A flat posterior on [0, 1], whose highest density is anywhere.
@@ -827,15 +863,20 @@ pole = "beta / (gamma - 0.1)"
 
     #[test]
     fn shares_and_favoured_draws_are_in_words() {
-        let share =
-            |share: f64| surrogate_shares(&[("gamma".into(), share), ("beta".into(), 0.001), ("x".into(), f64::NAN)]);
+        let share = |share: f64| {
+            surrogate_shares(&[("gamma".into(), share), ("beta".into(), 0.001), ("x".into(), f64::NAN)], 2)
+        };
         let large = share(0.71).unwrap();
         assert_eq!(
             large.text,
             "The surrogate accounts for 71 % of the variance of gamma and less than 1 % of the variance of beta."
         );
         assert_eq!((large.tone, share(0.2).unwrap().tone), (Tone::Caution, Tone::Good));
-        assert_eq!(surrogate_shares(&[("x".into(), f64::NAN)]), None);
+        assert_eq!(surrogate_shares(&[("x".into(), f64::NAN)], 1), None);
+        // What is not known decides nothing.
+        assert_eq!(surrogate_shares(&[("gamma".into(), 0.2)], 2).unwrap().tone, Tone::Plain);
+        assert_eq!(misfit(Some([46, 50])), None);
+        assert!(misfit(Some([30, 50])).unwrap().text.starts_with("Only 30 of 50 measurements lie inside"));
         let favoured = |share| {
             let mut own = posterior(Method::ELik, Vec::new());
             own.diagnostics.evidence_agreement = share;
@@ -859,17 +900,14 @@ pole = "beta / (gamma - 0.1)"
         own.engine = "exact".into();
         assert_eq!(engine(&own).tone, Tone::Good);
         own.engine = "nuts".into();
-        assert_eq!(
-            engine(&own).text,
-            "NUTS sampled the answer: whether its chains agree is not known and no transition diverged."
-        );
+        assert_eq!(engine(&own).text, "NUTS sampled the answer: whether its chains agree is not known.");
         own.unknowns[0].ess_bulk = Some(1203.4);
         own.diagnostics = Diagnostics { max_r_hat: Some(1.004), divergences: Some(0), ..Diagnostics::default() };
         let good = engine(&own);
         assert_eq!(
             good.text,
-            "NUTS sampled the answer: its chains agree (R-hat 1.00), they are worth 1203 independent draws or more and no \
-             transition diverged."
+            "NUTS sampled the answer: its chains agree (R-hat 1.00), they are worth 1203 independent draws and no transition \
+             diverged."
         );
         assert_eq!(good.tone, Tone::Good);
         own.diagnostics.divergences = Some(1);

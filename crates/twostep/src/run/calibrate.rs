@@ -137,6 +137,11 @@ impl Project {
     /// A study that cannot be calibrated, or a journal that cannot be read.
     pub fn calibrations(&self) -> Result<Option<Vec<Calibration>>> {
         let json = std::fs::read(self.folder.join(SUMMARY)).ok();
+        // A study that was never calibrated need not be one that can be.
+        let tried = std::fs::read_dir(self.root.join(TRIALS)).is_ok_and(|mut entries| entries.next().is_some());
+        if json.is_none() && !tried {
+            return Ok(None);
+        }
         let last: Value = json.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default();
         let of_setting = |index: usize| {
             let (plan, trials, made_by) = match self.planned_last(index, &last["settings"][index])? {

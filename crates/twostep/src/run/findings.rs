@@ -6,7 +6,7 @@ use super::stages::{clustered, parameter_names, prepare, root};
 use crate::draws::Draws;
 use crate::error::Result;
 use crate::infer::{IPosterior, Measured, Prepared};
-use crate::store::{FailedRun, StageRecord};
+use crate::store::{FailedRun, Folder, StageRecord};
 use crate::study::{MeasurementSource, Stage, Study};
 use crate::train::{TPosterior, TrainingSet};
 use std::path::PathBuf;
@@ -44,6 +44,13 @@ impl Findings {
             MeasurementSource::Synthetic { truth, .. } => truth,
             MeasurementSource::File(_) | MeasurementSource::None => &[],
         }
+    }
+
+    /// The stage that was finished for an earlier state of the study only, and what changed.
+    pub fn outdated(&self) -> Option<(Stage, &str)> {
+        let (stage, why) = self.stale.as_ref()?;
+        let was_finished = Folder::new(self.folder.clone()).record(*stage).is_ok_and(|record| record.is_some());
+        was_finished.then_some((*stage, why.as_str()))
     }
 
     /// The T-draws that the I-step goes by: all, or clusters of them.

@@ -166,6 +166,16 @@ impl Project {
         &self.folder
     }
 
+    /// Name of the file of measurements that was given in place of the study's.
+    pub fn other_measurements_file(&self) -> Option<String> {
+        match &self.settings[0].study.measurements {
+            MeasurementSource::File(path) if self.folder != self.root => {
+                Some(path.file_name().unwrap_or_default().to_string_lossy().into_owned())
+            }
+            _ => None,
+        }
+    }
+
     /// Folders of results of the same study with other measurements.
     pub fn other_measurements(&self) -> Vec<PathBuf> {
         let is_other = |path: &PathBuf| {

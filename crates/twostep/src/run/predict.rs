@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::infer::{IPosterior, Measured};
 use crate::likelihood::{ErrorSharing, Sd, log_likelihood};
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, bits};
 use crate::stream::Stream;
 use crate::study::{Output, Stage, Study};
 use crate::surrogate::Scratch;
@@ -17,6 +17,7 @@ use rand::RngExt;
 use rand::rngs::ChaCha8Rng;
 use rand_distr::StandardNormal;
 use rayon::prelude::*;
+use std::collections::HashMap;
 
 /// Predicts every output of setting `index` at the conditions in `at`, one row per point and output.
 ///
@@ -93,8 +94,9 @@ pub fn predicted(
     let pairs = Pairs::new(study, posterior, parameters, answer, o);
     // The row whose approximation error a row has: its own, or that of the first row at the same conditions.
     let shared = study.infer.error == ErrorSharing::Shared;
-    let twin = |i: usize| (0..i).find(|&j| shared && known.row(j) == known.row(i)).unwrap_or(i);
-    let error_of: Vec<usize> = (0..known.rows()).map(twin).collect();
+    let mut first: HashMap<Vec<u64>, usize> = HashMap::new();
+    let mut twin = |i: usize| if shared { *first.entry(bits(known.row(i))).or_insert(i) } else { i };
+    let error_of: Vec<usize> = (0..known.rows()).map(&mut twin).collect();
     let of_draw = |k: usize| {
         let Pair { eta, sigma_a, sd: own_sd, mut rng } = pairs.at(k, known);
         let errors: Vec<f64> = (0..known.rows()).map(|_| sigma_a * rng.sample::<f64, _>(StandardNormal)).collect();

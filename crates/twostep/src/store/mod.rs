@@ -399,6 +399,9 @@ impl Folder {
         let mut ledger = self.ledger()?;
         let names: Vec<String> = files.iter().map(|(name, _)| name.clone()).collect();
         self.remove_files(ledger.shown.files.iter().filter(|name| !names.contains(name)))?;
+        // First: what is written before the process is killed is known as ours.
+        ledger.shown = Shown { fingerprint: String::new(), files: names.clone() };
+        self.write_json(LEDGER, &ledger)?;
         for (name, content) in files {
             let path = self.file(name);
             if std::fs::read(&path).ok().as_ref() != Some(content) {
