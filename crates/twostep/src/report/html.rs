@@ -114,6 +114,7 @@ impl Page {
         let class = match (panels.len(), figure.panels.len()) {
             (1, 1) => " one",
             (1, _) => " matrix",
+            _ if figure.columns > 3 => " narrow",
             _ => "",
         };
         let csv = String::from_utf8_lossy(&figure.table()?.to_csv()?).into_owned();

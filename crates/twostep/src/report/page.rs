@@ -6,6 +6,7 @@ use super::words::{self, Evidence, Sentence, Tone};
 use super::{Report, SettingReport};
 use crate::calibrate::{MethodSummary, Truth};
 use crate::error::Result;
+use crate::infer::propagation::Method;
 use crate::infer::{IPosterior, QuantitySummary};
 use crate::run::{Calibration, VERSION};
 use crate::study::{MeasurementSource, digest};
@@ -347,28 +348,43 @@ fn surrogate(page: &mut Page, setting: &SettingReport) -> Result<()> {
 
 fn calibration(page: &mut Page, report: &Report<'_>) -> Result<()> {
     page.section("calibration", "Calibration");
+    page.paragraph(
+        "Truths were drawn, measured and inferred again and again. Intervals that may be believed hold the truth as often as they \
+         say; those that hold it less often are overconfident.",
+    );
     let several = report.calibrations.len() > 1;
-    for calibration in &report.calibrations {
+    let methods: Vec<Method> = Method::ALL
+        .into_iter()
+        .filter(|method| report.calibrations.iter().any(|calibration| summary(calibration, *method).is_some()))
+        .collect();
+    let header = ["setting", "trials", "truths from"].into_iter().chain(methods.iter().map(|method| method.title()));
+    let row = |calibration: &Calibration| {
         let plan = &calibration.plan;
-        let label = if several { format!("{}: ", described(&plan.label)) } else { String::new() };
-        let trials = calibration.methods.first().map_or(0, |method| method.trials);
-        page.paragraph(&format!(
-            "{label}{} of {} done; truths and data from {}; {} in each training set.",
-            trials,
-            counted(plan.i_trials, "trial"),
-            plan.truth.name(),
-            counted(plan.trained_runs, "run")
-        ));
-        calibration.methods.iter().for_each(|method| verdict(page, method));
+        let done = calibration.methods.first().map_or(0, |method| method.trials);
+        let verdict =
+            |method: &Method| summary(calibration, *method).map_or("–", |own| own.verdict.kind.name()).to_owned();
+        let own = [described(&plan.label), format!("{done} of {}", plan.i_trials), plan.truth.name().to_owned()];
+        let cells = own.map(Cell::Text).into_iter().chain(methods.iter().map(|method| Cell::Number(verdict(method))));
+        (false, cells.collect())
+    };
+    let rows: Vec<(bool, Vec<Cell>)> = report.calibrations.iter().map(row).collect();
+    page.table(&header.map(str::to_owned).collect::<Vec<_>>(), &rows);
+    report.calibration_figures.iter().try_for_each(|figure| page.figure(figure))?;
+    page.fold("verdicts", "Verdicts in words", "", !several);
+    for calibration in &report.calibrations {
+        if several {
+            page.heading(&described(&calibration.plan.label));
+        }
+        for own in methods.iter().filter_map(|method| summary(calibration, *method)) {
+            page.said(words::verdict_tone(own.verdict.kind), &own.verdict.to_string());
+        }
     }
-    report.calibration_figures.iter().try_for_each(|figure| page.figure(figure))
+    page.unfold();
+    Ok(())
 }
 
-fn verdict(page: &mut Page, method: &MethodSummary) {
-    page.said(
-        words::verdict_tone(method.verdict.kind),
-        &format!("{}: {}", words::title(&method.method), method.verdict),
-    );
+fn summary(calibration: &Calibration, method: Method) -> Option<&MethodSummary> {
+    calibration.methods.iter().find(|own| own.method == method.name())
 }
 
 fn provenance(page: &mut Page, report: &Report<'_>) {

@@ -11,9 +11,10 @@ use std::fmt::Write;
 const FONT: f64 = 11.0;
 const TICK: f64 = 10.0;
 
-/// A panel of a page: alone, among others, in a matrix.
+/// A panel of a page: alone, among others, among four or more in a row, in a matrix.
 const ALONE: f64 = 400.0;
 const AMONG: f64 = 340.0;
+const AMONG_FOUR: f64 = 280.0;
 const IN_MATRIX: f64 = 150.0;
 
 /// A panel of a file is not made narrower than this: there are fewer in a row.
@@ -148,7 +149,11 @@ pub(super) fn page(figure: &Figure) -> Vec<String> {
         let (panels, height) = grid(figure, figure.columns, width, theme);
         return vec![format!("{}{panels}</svg>", open(width, height, &figure.title, 0.6 * width))];
     }
-    let width = if figure.panels.len() == 1 { ALONE } else { AMONG };
+    let width = match figure.columns {
+        _ if figure.panels.len() == 1 => ALONE,
+        0..4 => AMONG,
+        _ => AMONG_FOUR,
+    };
     let scales: Vec<[Scale; 2]> = figure.panels.iter().map(scales).collect();
     let heights: Vec<f64> = figure.panels.iter().map(|panel| plot_height(panel, figure.aspect, width)).collect();
     let margins: Vec<Margins> =
