@@ -11,6 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use twostep::infer::QuantitySummary;
+use twostep::report::words;
 
 /// Small enough for a fraction of a second, with all stages.
 const TINY: &str = r#"
@@ -72,6 +74,56 @@ fn a_new_study_is_written_once_under_its_name() {
     holds(&place.run(&["new", "--from", "paper/pec"]).ends(2).err, "paper/pce");
     let list = place.run(&["new", "--list"]).ends(0).out;
     assert_eq!(list.lines().filter(|line| line.starts_with("paper/")).count(), 9, "{list}");
+}
+
+#[test]
+fn terminal_summary_and_report_have_the_same_numbers() {
+    let place = Place::new("numbers");
+    place.write("study.toml", TINY);
+    let ran = place.run(&["run", "study.toml"]).ends(0);
+    holds(&ran.out, "report in study.twostep/report.html");
+    let page = place.read("study.twostep/report.html");
+    let summary: Value = serde_json::from_str(&place.read("study.twostep/summary.json")).unwrap();
+    let methods = summary["settings"][0]["methods"].as_object().unwrap();
+    assert_eq!(methods.len(), 2);
+    for of_method in methods.values() {
+        for quantity in of_method["unknowns"].as_object().unwrap().values() {
+            let quantity: QuantitySummary = serde_json::from_value(quantity.clone()).unwrap();
+            let text = words::quantity(&quantity);
+            holds(&ran.out, &text);
+            holds(&page, &format!("<td class=\"n\">{text}</td>"));
+        }
+        holds(&page, of_method["trust"].as_str().unwrap());
+    }
+    let share = summary["settings"][0]["t_step"][0]["leave_one_out"]["coverage_90"].as_f64().unwrap();
+    holds(&ran.out, &format!("{} of left-out runs", words::held(share)));
+    holds(&page, &format!("{}\u{a0}% of the runs lie inside", words::held(share).trim_end_matches(" %")));
+}
+
+#[test]
+fn a_report_shows_what_is_finished_and_nothing_of_before() {
+    let place = Place::new("reports");
+    place.write("study.toml", TINY);
+    holds(&place.run(&["report", "study.toml"]).ends(1).err, "the simulate stage is not finished");
+    place.run(&["train", "study.toml"]).ends(0);
+    place.run(&["report", "study.toml"]).ends(0);
+    holds(&place.read("study.twostep/report.html"), "No answer yet");
+    place.run(&["run", "study.toml"]).ends(0);
+    let before = place.read("study.twostep/report.html");
+    holds(&before, "The answer in detail");
+    // A width of its own does not stay in the way of the report's images.
+    let image = || fs::read(place.0.join("study.twostep/figures/densities.png")).unwrap();
+    let usual = image();
+    place.run(&["figures", "study.toml", "--only", "densities", "--width", "60mm", "--format", "png"]).ends(0);
+    assert_ne!(image(), usual);
+    place.run(&["report", "study.toml"]).ends(0);
+    assert_eq!(image(), usual);
+    // What shows the earlier answer stays until there is another.
+    place.write("study.toml", &TINY.replace("sd = 0.05", "sd = 0.06"));
+    holds(&place.run(&["report", "study.toml"]).ends(1).err, "the infer stage is not finished for this study as it is");
+    assert_eq!(place.read("study.twostep/report.html"), before);
+    assert!(place.0.join("study.twostep/e-lik.nc").exists());
+    holds(&place.run(&["figures", "study.toml", "--only", "ecfd"]).ends(2).err, "there is no figure `ecfd`");
 }
 
 #[test]

@@ -110,8 +110,6 @@ pub enum Shape {
     Bars(Vec<[f64; 4]>, Vec<String>),
     /// A straight line across the panel, at these places of an axis.
     Rules(Direction, Vec<f64>),
-    /// A text in the panel, centred on a point.
-    Text([f64; 2], String),
 }
 
 /// Where intervals and rules lie.
@@ -175,7 +173,6 @@ impl Figure {
                     Shape::Line(p) => ("line", p.iter().map(|p| plain(*p)).collect(), &[]),
                     Shape::Dots(p) => ("dot", p.iter().map(|p| plain(*p)).collect(), &[]),
                     Shape::Points(p, notes) => ("point", p.iter().map(|p| plain(*p)).collect(), notes),
-                    Shape::Text(at, text) => ("text", vec![plain(*at)], std::slice::from_ref(text)),
                     Shape::Band(p) => {
                         ("band", p.iter().map(|[x, l, u]| [*x, nan, *l, nan, nan, *u, nan, nan]).collect(), &[])
                     }

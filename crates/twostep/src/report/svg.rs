@@ -100,9 +100,7 @@ fn swatch(series: &Series, shape: &Shape, theme: Theme) -> String {
             let line = format!("<path d=\"M1 6H25\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\"/>");
             line + &marker(look.marker, 13.0, 6.0, 3.2, &colour, look::ground(theme), "")
         }
-        Shape::Points(..) | Shape::Dots(_) | Shape::Text(..) => {
-            marker(look.marker, 13.0, 6.0, 3.4, &colour, look::ground(theme), "")
-        }
+        Shape::Points(..) | Shape::Dots(_) => marker(look.marker, 13.0, 6.0, 3.4, &colour, look::ground(theme), ""),
     }
 }
 
@@ -270,10 +268,6 @@ fn scales(panel: &Panel) -> [Scale; 2] {
             }
             Shape::Rules(Direction::Horizontal, at) => y.extend(at),
             Shape::Rules(Direction::Vertical, at) => x.extend(at),
-            Shape::Text(at, _) => {
-                x.push(at[0]);
-                y.push(at[1]);
-            }
         }
     }
     [Scale::new(&panel.x, x.into_iter()), Scale::new(&panel.y, y.into_iter())]
@@ -536,11 +530,12 @@ fn draw(out: &mut String, mark: &Mark, panel: &Panel, x: &Scale, y: &Scale, size
     match &mark.shape {
         Shape::Line(points) => {
             let path = path(points.iter().map(place));
+            // Dashes and width would hide what a line of many points does, such as a chain.
+            let (dashes, width) = if points.len() > MANY { (String::new(), 0.8) } else { (dashes(look.dashes), 1.7) };
             let _ = write!(
                 out,
-                "<path class=\"line\" d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.7\" \
-                 stroke-linejoin=\"round\"{}/>",
-                dashes(look.dashes)
+                "<path class=\"line\" d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\" \
+                 stroke-linejoin=\"round\"{dashes}/>"
             );
         }
         Shape::Band(points) => {
@@ -660,19 +655,11 @@ fn draw(out: &mut String, mark: &Mark, panel: &Panel, x: &Scale, y: &Scale, size
                 }
             }
         }
-        Shape::Text(at, words) => {
-            let [px, py] = place(at);
-            let _ = write!(
-                out,
-                "<text x=\"{}\" y=\"{}\" font-size=\"{TICK}\" text-anchor=\"middle\" fill=\"{}\">{}</text>",
-                short(px),
-                short(py + 0.35 * TICK),
-                look::text(theme),
-                escaped(words)
-            );
-        }
     }
 }
+
+/// A line of more points is drawn thin.
+const MANY: usize = 400;
 
 /// Points that are nearer than this to the last one add nothing that can be seen.
 const NEAR: f64 = 0.35;
@@ -789,7 +776,6 @@ mod tests {
                     .mark(Shape::Points(vec![[1.0, -2e6], [1000.0, 3e6]], vec![name.into(); 2])),
                 Series::new("failed", Ink::Failed).mark(Shape::Points(vec![[10.0, 1e6]], vec![])),
                 Series::new("draws", Ink::Number(3)).mark(Shape::Dots(vec![[30.0, 2e6], [f64::NAN, 1.0]])),
-                Series::unnamed(Ink::Reference).mark(Shape::Text([100.0, 0.0], name.into())),
             ],
             ..Panel::default()
         };
