@@ -56,59 +56,67 @@ impl Work {
             Self::Arthur2007 => (
                 "arthur2007",
                 "author = {Arthur, D. and Vassilvitskii, S.},\n  title = {k-means++: The Advantages of Careful Seeding},\n  \
-                 journal = {Symposium on Discrete Algorithms},\n  year = {2007},",
+                 booktitle = {Proceedings of the Eighteenth Annual {ACM-SIAM} Symposium on Discrete Algorithms},\n  \
+                 pages = {1027--1035},\n  year = {2007},",
             ),
             Self::Burley2020 => (
                 "burley2020",
                 "author = {Burley, B.},\n  title = {Practical Hash-Based {Owen} Scrambling},\n  \
-                 journal = {Journal of Computer Graphics Techniques},\n  year = {2020},",
+                 journal = {Journal of Computer Graphics Techniques},\n  volume = {9},\n  number = {4},\n  \
+                 pages = {1--20},\n  year = {2020},",
             ),
             Self::Halton1960 => (
                 "halton1960",
                 "author = {Halton, J. H.},\n  \
-                 title = {On the Efficiency of Certain Quasi-Random Sequences of Points},\n  \
-                 journal = {Numerische Mathematik},\n  year = {1960},",
+                 title = {On the Efficiency of Certain Quasi-Random Sequences of Points in Evaluating Multi-Dimensional \
+                 Integrals},\n  journal = {Numerische Mathematik},\n  volume = {2},\n  pages = {84--90},\n  \
+                 year = {1960},",
             ),
             Self::Hoffman2014 => (
                 "hoffman2014",
-                "author = {Hoffman, M. D. and Gelman, A.},\n  title = {The {No-U-Turn} Sampler},\n  \
-                 journal = {Journal of Machine Learning Research},\n  year = {2014},",
+                "author = {Hoffman, M. D. and Gelman, A.},\n  \
+                 title = {The {No-U-Turn} Sampler: Adaptively Setting Path Lengths in {Hamiltonian} {Monte} {Carlo}},\n  \
+                 journal = {Journal of Machine Learning Research},\n  volume = {15},\n  pages = {1593--1623},\n  \
+                 year = {2014},",
             ),
             Self::Joe2008 => (
                 "joe2008",
                 "author = {Joe, S. and Kuo, F. Y.},\n  \
                  title = {Constructing {Sobol} Sequences with Better Two-Dimensional Projections},\n  \
-                 journal = {SIAM Journal on Scientific Computing},\n  year = {2008},",
+                 journal = {SIAM Journal on Scientific Computing},\n  volume = {30},\n  number = {5},\n  \
+                 pages = {2635--2654},\n  year = {2008},",
             ),
             Self::McKay1979 => (
                 "mckay1979",
                 "author = {McKay, M. D. and Beckman, R. J. and Conover, W. J.},\n  \
-                 title = {A Comparison of Three Methods for Selecting Values of Input Variables},\n  \
-                 journal = {Technometrics},\n  year = {1979},",
+                 title = {A Comparison of Three Methods for Selecting Values of Input Variables in the Analysis of Output \
+                 from a Computer Code},\n  journal = {Technometrics},\n  volume = {21},\n  number = {2},\n  \
+                 pages = {239--245},\n  year = {1979},",
             ),
             Self::Sailynoja2022 => (
                 "sailynoja2022",
                 "author = {S{\\\"a}ilynoja, T. and B{\\\"u}rkner, P.-C. and Vehtari, A.},\n  \
                  title = {Graphical Test for Discrete Uniformity and Its Applications in Goodness-of-Fit Evaluation and \
-                 Multiple Sample Comparison},\n  journal = {Statistics and Computing},\n  year = {2022},",
+                 Multiple Sample Comparison},\n  journal = {Statistics and Computing},\n  volume = {32},\n  year = {2022},",
             ),
             Self::Seelinger2023 => (
                 "seelinger2023",
                 "author = {Seelinger, L. and Cheng-Seelinger, V. and Davis, A. and Parno, M. and Reinarz, A.},\n  \
                  title = {{UM-Bridge}: Uncertainty Quantification and Modeling Bridge},\n  \
-                 journal = {Journal of Open Source Software},\n  year = {2023},",
+                 journal = {Journal of Open Source Software},\n  volume = {8},\n  number = {83},\n  year = {2023},",
             ),
             Self::Vehtari2021 => (
                 "vehtari2021",
                 "author = {Vehtari, A. and Gelman, A. and Simpson, D. and Carpenter, B. and B{\\\"u}rkner, P.-C.},\n  \
-                 title = {Rank-Normalization, Folding, and Localization: An Improved {R-hat}},\n  \
-                 journal = {Bayesian Analysis},\n  year = {2021},",
+                 title = {Rank-Normalization, Folding, and Localization: An Improved {R-hat} for Assessing Convergence of \
+                 {MCMC}},\n  journal = {Bayesian Analysis},\n  volume = {16},\n  number = {2},\n  \
+                 pages = {667--718},\n  year = {2021},",
             ),
             Self::Vehtari2024 => (
                 "vehtari2024",
                 "author = {Vehtari, A. and Simpson, D. and Gelman, A. and Yao, Y. and Gabry, J.},\n  \
                  title = {Pareto Smoothed Importance Sampling},\n  \
-                 journal = {Journal of Machine Learning Research},\n  year = {2024},",
+                 journal = {Journal of Machine Learning Research},\n  volume = {25},\n  year = {2024},",
             ),
         }
     }
@@ -138,7 +146,8 @@ pub fn methods(findings: &Findings, calibration: Option<&Calibration>) -> String
     for work in Work::ALL {
         let (key, rest) = work.entry();
         if text.contains(&format!("@{key}")) {
-            let _ = write!(bibtex, "@article{{{key},\n  {rest}\n}}\n\n");
+            let kind = if rest.contains("booktitle") { "inproceedings" } else { "article" };
+            let _ = write!(bibtex, "@{kind}{{{key},\n  {rest}\n}}\n\n");
         }
     }
     format!(

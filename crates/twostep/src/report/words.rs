@@ -35,6 +35,9 @@ const LOW_AGREEMENT: f64 = 0.1;
 /// Quadrature error in sds above which the grid warns.
 const QUADRATURE_ERROR: f64 = 0.01;
 
+/// Fewer runs than this say little of an interval that holds nine of ten.
+const FEW_RUNS: usize = 10;
+
 /// R-hat up to which chains agree, and runs of SMC, which are short.
 const CHAINS_AGREE: f64 = 1.01;
 const RUNS_AGREE: f64 = 1.05;
@@ -296,8 +299,12 @@ fn sentence_of(warning: &str) -> String {
     let mut letters = warning.chars();
     let first: String = letters.next().map(|c| c.to_uppercase().collect()).unwrap_or_default();
     let rest = letters.as_str().trim_end_matches('.');
-    match Method::ALL.into_iter().find(|method| warning.starts_with(&format!("{}:", method.name()))) {
-        Some(method) => format!("{}{}.", method.title(), &warning[method.name().len()..]),
+    let begins = |method: &Method| {
+        let rest = warning.strip_prefix(method.name());
+        rest.is_some_and(|rest| rest.starts_with(':') || rest.starts_with(' '))
+    };
+    match Method::ALL.into_iter().find(begins) {
+        Some(method) => format!("{}{}.", method.title(), warning[method.name().len()..].trim_end_matches('.')),
         None => format!("{first}{rest}."),
     }
 }
@@ -571,6 +578,7 @@ fn left_out(report: &TReport, several: bool) -> Vec<Sentence> {
         );
         out.push(match is_low {
             true => Sentence::new(Tone::Caution, format!("{text}: it is surer of itself than it should be.")),
+            false if report.n_runs < FEW_RUNS => Sentence::new(Tone::Plain, format!("{text}; so few runs say little.")),
             false => Sentence::new(Tone::Good, format!("{text}.")),
         });
     }
