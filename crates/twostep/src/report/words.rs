@@ -764,8 +764,7 @@ pole = "beta / (gamma - 0.1)"
             texts(&sentences),
             [
                 "gamma is 0.110 per day, between 0.077 and 0.143 with 90 % probability; the true value, 0.100, lies inside.",
-                "beta is 3.50 m, between 3.34 and 3.66 with 90 % probability; the true value, 3.00, lies outside, as one in \
-                 ten does.",
+                "beta is 3.50 m, between 3.34 and 3.66 with 90 % probability; the true value, 3.00, lies outside.",
                 "sigma_i is 0.050, between 0.034 and 0.066 with 90 % probability.",
                 "product is 0.39, between 0.22 and 0.55 with 90 % probability; the true value, 0.30, lies inside.",
                 // The truth of the sd is not given, and a quotient by zero is no truth.
