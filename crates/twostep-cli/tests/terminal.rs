@@ -38,13 +38,13 @@ draws = 50
 
 const SIMULATOR: &str = "sleep 0.2\ntail -n 1 \"$1\" > \"$2\"\n";
 
-/// What a terminal of 100 columns gets, standard output and standard error together; none without `script`.
+/// What a terminal of 160 columns gets, standard output and standard error together; none without `script`.
 fn in_terminal(place: &Place, arguments: &str, environment: &[(&str, &str)]) -> Option<Ran> {
     let line = format!("{} {arguments}", env!("CARGO_BIN_EXE_twostep"));
     let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).current_dir(&place.0);
     command
-        .env("COLUMNS", "100")
+        .env("COLUMNS", "160")
         .env("TERM", "xterm-256color")
         .env_remove("NO_COLOR")
         .envs(environment.iter().copied());
