@@ -4,6 +4,7 @@ use crate::arguments::Global;
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
 use twostep::Error;
+pub(crate) use twostep::report::words::setting as describe;
 use twostep::run::Project;
 use twostep::study::{self, MeasurementSource, Problem, Setting, Severity, read_measurements, shipped, unused_columns};
 
@@ -104,11 +105,6 @@ fn missing(file: &Path) -> Error {
         None => "check the path; `twostep new` makes a starter study".to_owned(),
     };
     Error::invalid(place, "there is no such study file", repair)
-}
-
-/// `design.runs = 10, seed = 2`; empty without a sweep.
-pub(crate) fn describe(label: &[(String, String)]) -> String {
-    label.iter().map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

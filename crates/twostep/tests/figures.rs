@@ -40,7 +40,7 @@ fn budgets(findings: &Findings) -> Vec<Budget> {
 
 fn figures(findings: &Findings) -> Vec<Figure> {
     let budgets = if findings.answers.is_empty() { Vec::new() } else { budgets(findings) };
-    let mut out = answer::figures(findings, &budgets.iter().collect::<Vec<_>>());
+    let mut out = answer::figures(findings, &budgets.iter().collect::<Vec<_>>(), &answer::checks(findings));
     out.extend(surrogate::figures(findings).unwrap());
     out
 }

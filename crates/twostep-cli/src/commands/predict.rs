@@ -53,8 +53,7 @@ impl Predict {
             let repair = "save the predictions under another name";
             return Err(Error::invalid("--save", "this is the file of --at, which would be overwritten", repair).into());
         }
-        let named = |name: &String| Method::ALL.into_iter().find(|method| method.name() == name);
-        let method = self.method.as_ref().and_then(named);
+        let method = self.method.as_ref().and_then(|name| Method::named(name));
         let predictions = run::predict(&project, index, at.as_ref(), method)?;
         if let Some(path) = &self.save {
             predictions.write(path)?;

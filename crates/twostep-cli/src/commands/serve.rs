@@ -56,8 +56,7 @@ impl Serve {
             Error::failed("serve", format!("the system does not say the port: {error}"), "give --port")
         })?;
         let progress = Progress::new(global.quiet);
-        let named = |name: &String| Method::ALL.into_iter().find(|method| method.name() == name);
-        let found = served(&project, index, self.method.as_ref().and_then(named), &progress);
+        let found = served(&project, index, self.method.as_ref().and_then(|name| Method::named(name)), &progress);
         progress.finish();
         let found = found?;
         let url = format!("http://{address}");

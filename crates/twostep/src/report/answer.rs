@@ -11,6 +11,7 @@ use crate::matrix::{Matrix, bits};
 use crate::prior::Marginal;
 use crate::run::{Findings, predicted};
 use crate::table::counted;
+use crate::train::PROBABILITIES;
 use rayon::prelude::*;
 
 /// Most quantities of forest and densities, of a matrix of pairs, and of traces.
@@ -43,15 +44,15 @@ const POINTS: usize = 200;
 /// Most chains that have a look of their own.
 const CHAINS: usize = 6;
 
-/// All figures that the I-step has, with what is known of the variances by each method.
-pub fn figures(findings: &Findings, budgets: &[&Budget]) -> Vec<Figure> {
+/// All figures that the I-step has, with what is known of the variances by each method, and [`checks`].
+pub fn figures(findings: &Findings, budgets: &[&Budget], checks: &[Check]) -> Vec<Figure> {
     let answers = Answers::new(findings);
     let Some(answer) = answers.all.first() else { return Vec::new() };
     let out = [
         answers.forest(),
         answers.densities(),
         answers.pairs(),
-        predictive_check(findings, answer),
+        predictive_check(findings, answer.method, checks),
         budget(findings, budgets),
         weights(findings, budgets),
         answers.trace(),
@@ -359,7 +360,7 @@ fn prior_of<'a>(findings: &'a Findings, name: &str) -> Option<&'a Marginal> {
 }
 
 /// Measurements of one output against what the answer expects of them.
-struct Check {
+pub struct Check {
     output: usize,
     /// Rows of the measurements that were looked at.
     rows: Vec<usize>,
@@ -369,9 +370,10 @@ struct Check {
     inside: usize,
 }
 
-/// Every measured output whose noise is known.
-fn checks(findings: &Findings, own: &IPosterior) -> Vec<Check> {
-    let (study, Some(posterior)) = (&findings.study, findings.posterior.as_ref()) else { return Vec::new() };
+/// Every measured output whose noise is known, by the answer.
+pub fn checks(findings: &Findings) -> Vec<Check> {
+    let (Some(own), Some(posterior)) = (findings.answers.first(), &findings.posterior) else { return Vec::new() };
+    let study = &findings.study;
     let kept: Vec<usize> = thinned(own.draws.len(), PREDICTIVE_DRAWS).collect();
     let some = IPosterior {
         draws: kept.iter().map(|&i| own.draws[i].clone()).collect(),
@@ -386,7 +388,7 @@ fn checks(findings: &Findings, own: &IPosterior) -> Vec<Check> {
         let interval = |i: usize| {
             let values: Vec<f64> = drawn.iter().map(|d| d.measured[i]).collect();
             let sorted = Sorted::new(&values, &vec![1.0; values.len()]);
-            [0.05, 0.25, 0.5, 0.75, 0.95].map(|p| sorted.quantile(p))
+            PROBABILITIES.map(|p| sorted.quantile(p))
         };
         let intervals: Vec<[f64; 5]> = (0..rows.len()).into_par_iter().map(interval).collect();
         let is_inside = |(row, q): (&usize, &[f64; 5])| (q[0]..=q[4]).contains(&measured.y[*row]);
@@ -398,17 +400,16 @@ fn checks(findings: &Findings, own: &IPosterior) -> Vec<Check> {
 }
 
 /// How many measurements lie inside the 90 % intervals in which the answer expects them, and how many there are.
-pub(super) fn inside(findings: &Findings) -> Option<[usize; 2]> {
-    let checks = checks(findings, findings.answers.first()?);
+pub(super) fn inside(checks: &[Check]) -> Option<[usize; 2]> {
     let sum = |of: fn(&Check) -> usize| checks.iter().map(of).sum::<usize>();
     Some([sum(|check| check.inside), sum(|check| check.rows.len())]).filter(|[_, all]| *all > 0)
 }
 
-fn predictive_check(findings: &Findings, answer: &Answer<'_>) -> Option<Figure> {
+fn predictive_check(findings: &Findings, method: Method, checks: &[Check]) -> Option<Figure> {
     let study = &findings.study;
     let (mut panels, mut words) = (Vec::new(), Vec::new());
-    for Check { output: o, rows, intervals, inside } in checks(findings, answer.posterior) {
-        let (output, measured) = (&study.outputs[o], &findings.measured[o]);
+    for Check { output, rows, intervals, inside } in checks {
+        let (output, measured) = (&study.outputs[*output], &findings.measured[*output]);
         words.push(format!("{inside} of {} of {}", counted(rows.len(), "measurement"), output.name));
         let shown: Vec<usize> = thinned(rows.len(), MEASUREMENTS).collect();
         if shown.len() < rows.len() {
@@ -437,13 +438,13 @@ fn predictive_check(findings: &Findings, answer: &Answer<'_>) -> Option<Figure> 
                 log: output.log && y.iter().all(|y| *y > 0.0),
                 ..Axis::new(label(&output.name, output.unit.as_deref()))
             },
-            marks: predictive_marks(answer.method, &known, &places, &y, &intervals, varying.len() == 1 && !has_sds),
+            marks: predictive_marks(method, &known, &places, &y, &intervals, varying.len() == 1 && !has_sds),
         });
     }
     let caption = format!(
         "What {} predicts for measurements like these, noise included, against the measurements: inside the 90 % interval lie {}. \
          Many outside, or all on one side, mean that model and measurements disagree.",
-        answer.method.title(),
+        method.title(),
         words.join(", ")
     );
     let columns = panels.len().clamp(1, 2);

@@ -1,5 +1,6 @@
 //! Results as netCDF-4 files that ArviZ opens: `METHOD.nc` for each I-posterior, `calibration_METHOD.nc` for each calibration.
 
+use super::words;
 use crate::calibrate::Trial;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
@@ -173,7 +174,7 @@ fn write_sample_stats(
         // How xarray keeps booleans.
         return group.variable("diverging", &dims, &diverging, &[("dtype", "bool".to_owned())]);
     }
-    let Some(method) = Method::ALL.into_iter().find(|method| method.name() == answer.method) else { return Ok(()) };
+    let Some(method) = Method::named(&answer.method) else { return Ok(()) };
     let t_draws = answer.t_draws.as_deref();
     let Some(lp) = prepared.log_densities(&findings.study.infer, method, &answer.draws, t_draws) else {
         return Ok(());
@@ -257,8 +258,7 @@ impl Draws {
 
 /// The values of what is swept, where something is.
 fn setting(label: &[(String, String)]) -> Option<(&'static str, String)> {
-    let values: Vec<String> = label.iter().map(|(key, value)| format!("{key} = {value}")).collect();
-    (!values.is_empty()).then(|| ("setting", values.join(", ")))
+    (!label.is_empty()).then(|| ("setting", words::setting(label)))
 }
 
 type Attributes = Vec<(&'static str, String)>;

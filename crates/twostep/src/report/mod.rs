@@ -72,9 +72,10 @@ impl SettingReport {
             None => Vec::new(),
         };
         let known: Vec<&Budget> = budgets.iter().flatten().collect();
-        let mut figures = answer::figures(&findings, &known);
+        let checks = answer::checks(&findings);
+        let mut figures = answer::figures(&findings, &known, &checks);
         figures.extend(surrogate::figures(&findings)?);
-        Ok(Self { figures, budgets, inside: answer::inside(&findings), enough: project.kept_enough(index)?, findings })
+        Ok(Self { figures, budgets, inside: answer::inside(&checks), enough: project.kept_enough(index)?, findings })
     }
 
     /// The surrogate's part of the variance of each quantity of the answer: approximation error and epistemic uncertainty.

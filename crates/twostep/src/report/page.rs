@@ -38,7 +38,7 @@ pub(super) fn page(report: &Report<'_>) -> Result<String> {
         }
         page.set_prefix(&format!("setting-{}-", i + 1));
         page.list("all", &format!("Setting {}", i + 1));
-        let name = format!("Setting {}: {}", i + 1, described(&setting.findings.label));
+        let name = format!("Setting {}: {}", i + 1, words::setting(&setting.findings.label));
         page.fold("all", &name, "setting", i == 0);
         let trained = |setting: &SettingReport| {
             let stages = setting.findings.records.iter();
@@ -71,11 +71,6 @@ pub(super) fn page(report: &Report<'_>) -> Result<String> {
         study.file_name()
     );
     Ok(page.finish(&below, &footer))
-}
-
-/// `design.runs = 10, seed = 2`.
-fn described(label: &[(String, String)]) -> String {
-    label.iter().map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>().join(", ")
 }
 
 fn figures(page: &mut Page, all: &[Figure], wanted: impl Fn(&str) -> bool) -> Result<()> {
@@ -363,7 +358,7 @@ fn calibration(page: &mut Page, report: &Report<'_>) -> Result<()> {
         let done = calibration.methods.first().map_or(0, |method| method.trials);
         let verdict =
             |method: &Method| summary(calibration, *method).map_or("–", |own| own.verdict.kind.name()).to_owned();
-        let own = [described(&plan.label), format!("{done} of {}", plan.i_trials), plan.truth.name().to_owned()];
+        let own = [words::setting(&plan.label), format!("{done} of {}", plan.i_trials), plan.truth.name().to_owned()];
         let cells = own.map(Cell::Text).into_iter().chain(methods.iter().map(|method| Cell::Number(verdict(method))));
         (false, cells.collect())
     };
@@ -373,7 +368,7 @@ fn calibration(page: &mut Page, report: &Report<'_>) -> Result<()> {
     page.fold("verdicts", "Verdicts in words", "", !several);
     for calibration in &report.calibrations {
         if several {
-            page.heading(&described(&calibration.plan.label));
+            page.heading(&words::setting(&calibration.plan.label));
         }
         for own in methods.iter().filter_map(|method| summary(calibration, *method)) {
             page.said(words::verdict_tone(own.verdict.kind), &own.verdict.to_string());
@@ -397,7 +392,7 @@ fn provenance(page: &mut Page, report: &Report<'_>) {
             rows.push((
                 false,
                 vec![
-                    Cell::Text(described(&setting.findings.label)),
+                    Cell::Text(words::setting(&setting.findings.label)),
                     Cell::Text(stage.name().to_owned()),
                     Cell::Number(format!("{:.2}", record.seconds)),
                     Cell::Number(record.version.clone()),

@@ -45,6 +45,11 @@ const RUNS_AGREE: f64 = 1.05;
 /// Effective draws from which on the ends of 90 % intervals are known to a tenth of an sd [Vehtari 2021].
 const FEWEST_EFFECTIVE: f64 = 400.0;
 
+/// `design.runs = 10, seed = 2`: what is swept, with its values; empty without a sweep.
+pub fn setting(label: &[(String, String)]) -> String {
+    label.iter().map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>().join(", ")
+}
+
 /// What a sentence means to whoever must decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
