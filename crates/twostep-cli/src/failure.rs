@@ -5,7 +5,6 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, Na
 use serde_json::{Value, json};
 use std::fmt;
 use std::io;
-use std::process::ExitCode;
 use twostep::Error;
 use twostep::study::{Problem, Problems, Severity};
 use twostep::table::counted;
@@ -41,7 +40,7 @@ impl From<io::Error> for Failure {
 
 impl Failure {
     /// Tells the user, and returns 1 where a computation or the disk failed, 2 for bad input, 130 for an interruption.
-    pub(crate) fn report(&self, json: bool) -> ExitCode {
+    pub(crate) fn report(&self, json: bool) -> u8 {
         if let Some(value) = self.json().filter(|_| json) {
             print_error(&value);
         }
@@ -51,13 +50,13 @@ impl Failure {
                 let errors = problems.problems.iter().filter(|problem| problem.severity == Severity::Error).count();
                 let what = counted(errors, "problem");
                 output::note_as("error", Look::Error, &format!("{what} in {}; nothing was run", problems.file));
-                ExitCode::from(2)
+                2
             }
             // `twostep ... | head` has what it wanted.
-            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::Output(error) => {
                 output::note_as("error", Look::Error, &format!("standard output: {error}"));
-                ExitCode::from(1)
+                1
             }
             Self::Library(error) => {
                 let (found, repair, code) = match error {
@@ -80,7 +79,7 @@ impl Failure {
                 if let Some(repair) = repair {
                     output::note_as("help", Look::Help, repair);
                 }
-                ExitCode::from(code)
+                code
             }
         }
     }
@@ -208,9 +207,9 @@ mod tests {
     fn a_disk_is_no_argument() {
         let code =
             |kind: io::ErrorKind| Failure::from(Error::file(Path::new("results"), kind.into(), "")).report(false);
-        assert_eq!(code(io::ErrorKind::StorageFull), ExitCode::from(1));
-        assert_eq!(code(io::ErrorKind::ReadOnlyFilesystem), ExitCode::from(1));
-        assert_eq!(code(io::ErrorKind::NotFound), ExitCode::from(2));
-        assert_eq!(code(io::ErrorKind::PermissionDenied), ExitCode::from(2));
+        assert_eq!(code(io::ErrorKind::StorageFull), 1);
+        assert_eq!(code(io::ErrorKind::ReadOnlyFilesystem), 1);
+        assert_eq!(code(io::ErrorKind::NotFound), 2);
+        assert_eq!(code(io::ErrorKind::PermissionDenied), 2);
     }
 }

@@ -184,6 +184,7 @@ fn runs(findings: &Findings) -> String {
     let simulator = match &study.simulator.kind {
         SimulatorKind::Builtin(_) => format!("The simulator {name}, built into twostep,"),
         SimulatorKind::Command(_) => format!("The simulator ({name})"),
+        SimulatorKind::Function(_) => format!("The simulator, the Python function {name},"),
         SimulatorKind::Umbridge(_) => {
             format!("The simulator ({name}), called over UM-Bridge {},", Work::Seelinger2023.cited())
         }

@@ -29,7 +29,6 @@ use crate::infer::{IPosterior, Measured};
 use crate::kernels::instruction_set;
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
-use crate::simulate::SimulatorKind;
 use crate::simulate::design::Method as DesignMethod;
 use crate::store::{FailedRun, Files, Folder, Lock, StageRecord};
 use crate::study::{MeasurementSource, Setting, Stage, digest};
@@ -207,9 +206,7 @@ impl Project {
         let mut out = Vec::new();
         for (i, setting) in self.settings.iter().enumerate() {
             let (mut before, plan, mut set) = (true, self.plan(i)?, None);
-            let can_make =
-                matches!(setting.study.simulator.kind, SimulatorKind::Command(_) | SimulatorKind::Umbridge(_));
-            let pending = if can_make { self.known(i)?.pending } else { 0 };
+            let pending = if setting.study.simulator.is_external() { self.known(i)?.pending } else { 0 };
             let changed = self.changed_simulator(i)?;
             for stage in Stage::ALL {
                 let found = match stage {

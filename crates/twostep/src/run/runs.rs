@@ -796,6 +796,10 @@ impl<'a> Runner<'a> {
                 self.ledger.start(run.id, None)?;
                 self.server()?.run(&job, &proceed)
             }
+            SimulatorKind::Function(function) => {
+                self.ledger.start(run.id, None)?;
+                function.run(&job, &self.wanted, &proceed)
+            }
             SimulatorKind::Builtin(_) | SimulatorKind::Elsewhere => Err(Failure::Failed(
                 "the study has no simulator that could be run; `twostep design --export FILE` and `twostep import` bring runs \
                  from elsewhere"

@@ -5,11 +5,13 @@ pub mod command;
 pub mod design;
 mod external;
 pub mod finished;
+mod function;
 mod spec;
 mod umbridge;
 
 pub(crate) use external::alike;
 pub use external::{Failure, Job, Over, Reading, Wanted};
+pub use function::{Function, SharedFunction, python_parts};
 pub use spec::{DesignSpec, OnFailure, SimulatorKind, SimulatorSpec};
 pub use umbridge::{OutputAt, UmbridgeModel, UmbridgeSpec};
 

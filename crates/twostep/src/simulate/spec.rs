@@ -2,6 +2,7 @@
 
 use super::command::CommandSpec;
 use super::design::Method;
+use super::function::SharedFunction;
 use super::umbridge::UmbridgeSpec;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub enum SimulatorKind {
     Command(Box<CommandSpec>),
     /// A model behind a UM-Bridge server.
     Umbridge(Box<UmbridgeSpec>),
+    /// A function: of the calling program, or of a Python file.
+    Function(SharedFunction),
     /// Nothing: runs are made elsewhere, and come by table or import.
     Elsewhere,
 }
@@ -63,6 +66,11 @@ impl SimulatorSpec {
         }
     }
 
+    /// Whether runs are made outside this library, so that a ledger keeps them.
+    pub fn is_external(&self) -> bool {
+        !matches!(self.kind, SimulatorKind::Builtin(_) | SimulatorKind::Elsewhere)
+    }
+
     /// What it is called in a table.
     pub fn name(&self) -> String {
         match &self.kind {
@@ -72,6 +80,7 @@ impl SimulatorSpec {
                 let fixed = command.argv.iter().take_while(|argument| !argument.contains('{'));
                 fixed.map(String::as_str).collect::<Vec<_>>().join(" ")
             }
+            SimulatorKind::Function(function) => function.name(),
             SimulatorKind::Umbridge(server) => server.model.clone().unwrap_or_else(|| server.url.clone()),
             SimulatorKind::Elsewhere => {
                 let file = self.table.as_ref().and_then(|path| path.file_name());
@@ -86,6 +95,7 @@ impl SimulatorSpec {
             SimulatorKind::Builtin(_) | SimulatorKind::Elsewhere => Vec::new(),
             SimulatorKind::Command(command) => command.fingerprint_parts(),
             SimulatorKind::Umbridge(server) => server.fingerprint_parts(),
+            SimulatorKind::Function(function) => function.fingerprint_parts(),
         }
     }
 }

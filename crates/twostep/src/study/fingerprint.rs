@@ -9,7 +9,6 @@ use sha2::{Digest, Sha256};
 use super::{MeasurementSource, Study};
 use crate::calibrate::{CalibrateSpec, Truth};
 use crate::infer::InferSpec;
-use crate::simulate::SimulatorKind;
 use crate::train::TrainSpec;
 
 /// Changing what a fingerprint holds changes this, so that results of older versions count as stale.
@@ -97,7 +96,7 @@ impl Study {
         let mut part = |place: String, value: &dyn Debug| parts.push((place, format!("{value:?}")));
         match stage {
             Stage::Simulate => {
-                if matches!(self.simulator.kind, SimulatorKind::Command(_) | SimulatorKind::Umbridge(_)) {
+                if self.simulator.is_external() {
                     part(LEDGER_PART.into(), &true);
                 }
                 if let Some(builtin) = self.simulator.builtin() {

@@ -26,7 +26,7 @@ use crate::expression::Expression;
 use crate::infer::{Derived, Engine, InferSpec, choose_engine, linear_gaussian, prefers_exact, sigma_names};
 use crate::likelihood::{Generator, NoiseSpec};
 use crate::prior::{Marginal, Prior};
-use crate::simulate::{DesignSpec, Over, SimulatorSpec, Wanted};
+use crate::simulate::{DesignSpec, Over, SharedFunction, SimulatorSpec, Wanted};
 use crate::surrogate::{InputScale, SurrogateSpec};
 use crate::train::TrainSpec;
 use document::{Node, Section};
@@ -260,6 +260,13 @@ impl Study {
     }
 }
 
+/// What the calling program brings to a study besides its text.
+#[derive(Clone, Default)]
+pub struct Host {
+    /// The simulator, in place of what `simulator.python` names.
+    pub simulator: Option<SharedFunction>,
+}
+
 /// Reads and checks a study file: one setting for each combination of its sweep, in the order of the file.
 ///
 /// Relative paths in the file are relative to its folder.
@@ -288,6 +295,14 @@ pub fn load(path: &Path) -> std::result::Result<Vec<Setting>, Problems> {
 /// # Errors
 /// As for [`load`].
 pub fn parse(text: &str, file: &str, folder: &Path) -> std::result::Result<Vec<Setting>, Problems> {
+    parse_with(text, file, folder, &Host::default())
+}
+
+/// As [`parse`], with what the calling program brings.
+///
+/// # Errors
+/// As for [`load`].
+pub fn parse_with(text: &str, file: &str, folder: &Path, host: &Host) -> std::result::Result<Vec<Setting>, Problems> {
     let source: Arc<str> = Arc::from(text);
     let collector = Collector::default();
     let combinations =
@@ -297,7 +312,7 @@ pub fn parse(text: &str, file: &str, folder: &Path) -> std::result::Result<Vec<S
     for combination in combinations {
         let (label, root) = combination.into_parts();
         let collector = Collector::default();
-        let study = resolve(&root, file, &source, folder, &collector);
+        let study = resolve(&root, file, &source, folder, host, &collector);
         let found = collector.into_problems();
         match study {
             Some(study) => settings.push(Setting { label, study: Study { notes: found, ..study } }),
@@ -319,7 +334,14 @@ pub fn warnings(settings: &[Setting]) -> Option<Problems> {
 }
 
 /// One document without its sweep to a study; `None` once there is an error in `problems`.
-fn resolve(document: &Node, file: &str, source: &Arc<str>, folder: &Path, problems: &Collector) -> Option<Study> {
+fn resolve(
+    document: &Node,
+    file: &str,
+    source: &Arc<str>,
+    folder: &Path,
+    host: &Host,
+    problems: &Collector,
+) -> Option<Study> {
     let root = Section::root(
         document,
         &[
@@ -351,7 +373,7 @@ fn resolve(document: &Node, file: &str, source: &Arc<str>, folder: &Path, proble
         Some(name.to_owned())
     });
     let seed = root.read("seed", 1, document::Field::seed);
-    let (mut simulator, model) = simulator::simulator(&root, folder);
+    let (mut simulator, model) = simulator::simulator(&root, folder, host);
     let respelled = inputs::respelled(&root, document, model.as_deref());
     let root = respelled.as_ref().map_or_else(|| root.clone(), |document| root.over(document));
     let names = inputs::names(&root, model.as_deref());

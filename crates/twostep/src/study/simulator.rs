@@ -3,11 +3,13 @@
 use super::document::{Field, Section, Value};
 use super::inputs::{Names, RELATIVE};
 use super::problem::found_and_repair;
-use super::{Condition, Output, Unknown};
+use super::{Condition, Host, Output, Unknown};
 use crate::error::Error;
 use crate::simulate::command::{CommandSpec, Keep, ParamsFormat, ResultsSpec, Row, Which};
 use crate::simulate::finished::{TableInput, read_runs};
-use crate::simulate::{OnFailure, OutputAt, Simulator, SimulatorKind, SimulatorSpec, UmbridgeSpec, Wanted, builtin};
+use crate::simulate::{
+    OnFailure, OutputAt, SharedFunction, Simulator, SimulatorKind, SimulatorSpec, UmbridgeSpec, Wanted, builtin,
+};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,9 +18,10 @@ const COMMON: [&str; 1] = ["table"];
 /// Keys of what is run outside this process.
 const EXTERNAL: [&str; 7] = ["timeout", "concurrency", "on_failure", "attempts", "wait", "max_failed", "partial"];
 /// Keys of each kind of simulator, the first of which chooses it.
-const KINDS: [(&str, &[&str]); 3] = [
+const KINDS: [(&str, &[&str]); 4] = [
     ("builtin", &["sigma_s"]),
     ("command", &["retry_command", "params_format", "templates", "copy", "link", "keep", "environment"]),
+    ("python", &["interpreter"]),
     ("umbridge", &["model", "config", "inputs"]),
 ];
 
@@ -29,7 +32,7 @@ const ATTEMPTS: usize = 3;
 const WAIT: Duration = Duration::from_secs(1);
 
 /// The simulator without what is said of its outputs, and the built-in one.
-pub(super) fn simulator(root: &Section<'_>, folder: &Path) -> (SimulatorSpec, Option<Box<dyn Simulator>>) {
+pub(super) fn simulator(root: &Section<'_>, folder: &Path, host: &Host) -> (SimulatorSpec, Option<Box<dyn Simulator>>) {
     let mut spec = SimulatorSpec {
         kind: SimulatorKind::Elsewhere,
         table: None,
@@ -40,8 +43,8 @@ pub(super) fn simulator(root: &Section<'_>, folder: &Path) -> (SimulatorSpec, Op
         keep_partial: true,
     };
     let help = format!(
-        "add [simulator] with command = [\"./model\", \"{{params}}\", \"{{results}}\"], umbridge = \"http://127.0.0.1:4242\", \
-         table = \"runs.csv\", or builtin = one of {}",
+        "add [simulator] with command = [\"./model\", \"{{params}}\", \"{{results}}\"], python = \"model.py:run\", \
+         umbridge = \"http://127.0.0.1:4242\", table = \"runs.csv\", or builtin = one of {}",
         builtin::NAMES.join(", ")
     );
     let Some(field) = root.require("simulator", &help) else { return (spec, None) };
@@ -67,11 +70,11 @@ pub(super) fn simulator(root: &Section<'_>, folder: &Path) -> (SimulatorSpec, Op
             field.refuse(found, "of no use here", format!("remove it, or add {owner}"));
         }
     }
-    if !matches!(kind, Some("command" | "umbridge")) {
+    if !matches!(kind, Some("command" | "python" | "umbridge")) {
         for field in
             EXTERNAL.iter().filter_map(|key| section.get(key)).filter(|f| !["max_failed", "partial"].contains(&f.key))
         {
-            let found = "only a simulator by command or umbridge has it";
+            let found = "only a simulator by command, python or umbridge has it";
             field.refuse(found, "of no use here", "remove it".to_owned());
         }
     }
@@ -95,6 +98,10 @@ pub(super) fn simulator(root: &Section<'_>, folder: &Path) -> (SimulatorSpec, Op
         Some(("command", field)) => {
             spec.kind = command(field, &section, folder, timeout)
                 .map_or(SimulatorKind::Elsewhere, |c| SimulatorKind::Command(Box::new(c)));
+        }
+        Some(("python", field)) => {
+            spec.kind = python(field, &section, folder, timeout, host)
+                .map_or(SimulatorKind::Elsewhere, SimulatorKind::Function);
         }
         Some((_, field)) => {
             spec.kind = umbridge(field, &section, timeout)
@@ -239,6 +246,26 @@ fn umbridge(field: &Field<'_>, section: &Section<'_>, timeout: Option<Duration>)
     })
 }
 
+/// The function that the calling program brings, or that of a Python file.
+fn python(
+    field: &Field<'_>,
+    section: &Section<'_>,
+    _folder: &Path,
+    _timeout: Option<Duration>,
+    host: &Host,
+) -> Option<SharedFunction> {
+    field.text()?;
+    let Some(function) = &host.simulator else {
+        field.refuse("functions of Python files cannot be run yet", "", None);
+        return None;
+    };
+    for field in ["interpreter", "timeout"].iter().filter_map(|key| section.get(key)) {
+        let help = "remove it, or give the simulator as \"model.py:run\", which runs in processes of its own";
+        field.refuse("the function runs inside the calling program", "not for a function", help.to_owned());
+    }
+    Some(function.clone())
+}
+
 /// A value as JSON.
 fn as_json(value: &Value) -> serde_json::Value {
     use serde_json::{Value as Json, json};
@@ -277,12 +304,14 @@ pub(super) fn couple(
     let all_inputs: Vec<String> = inputs.iter().cloned().chain(constants_names).collect();
     let is_misplaced = |output: &Output| {
         if let Some(field) = result(&output.name) {
-            let help = "remove it: columns of a table and outputs of a built-in simulator have the outputs' names";
+            let help = "remove it: columns of a table and outputs of a built-in simulator or a function have the outputs' names";
             field.refuse("there is nothing to read it from", "only with command or umbridge", help.to_owned());
         }
     };
     match &mut spec.kind {
-        SimulatorKind::Builtin(_) | SimulatorKind::Elsewhere => outputs.iter().for_each(is_misplaced),
+        SimulatorKind::Builtin(_) | SimulatorKind::Function(_) | SimulatorKind::Elsewhere => {
+            outputs.iter().for_each(is_misplaced)
+        }
         SimulatorKind::Command(command) => {
             command.results = wanted.iter().map(|output| results(result(&output.name))).collect();
             if root.problems.has_errors() {

@@ -326,7 +326,7 @@ fn is_inside(path: &Path) -> bool {
 }
 
 /// SHA-256, in hexadecimal digits, of a file's content, or of the names and contents of all in a folder.
-fn digest(path: &Path) -> String {
+pub(in crate::simulate) fn digest(path: &Path) -> String {
     let mut hash = Sha256::new();
     if let Err(problem) = add(path, &mut hash) {
         return format!("unreadable: {problem}");

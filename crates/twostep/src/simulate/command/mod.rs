@@ -1,6 +1,6 @@
 //! An executable as the simulator: a work folder and a process per run, inputs in files, outputs from files.
 
-mod check;
+pub(super) mod check;
 mod fill;
 mod folder;
 mod process;

@@ -1,0 +1,143 @@
+//! Long work in a thread of its own, while the calling thread shows progress, hears Ctrl-C and calls the user's functions.
+
+use crate::errors;
+use crate::simulator::Call;
+use pyo3::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use twostep::monitor::Monitor;
+use twostep::{Error, Result};
+
+/// Longest time before Ctrl-C is heard.
+const BEAT: Duration = Duration::from_millis(50);
+
+/// What the work asks of the thread that waits for it.
+pub(crate) enum Event {
+    /// So many of so many pieces are finished.
+    Progress(String, usize, usize),
+    /// A line worth showing.
+    Notice(String),
+    /// A run of the user's function.
+    Call(Call),
+    /// Nothing more will come.
+    Finished,
+}
+
+/// Passes progress on, and the request to stop.
+struct Watch {
+    events: Mutex<Sender<Event>>,
+    stop: AtomicBool,
+    /// What was last reported, and when: a report for each piece would cost more than the piece.
+    last: Mutex<Option<(String, Instant)>>,
+}
+
+impl Watch {
+    fn send(&self, event: Event) {
+        // Nobody listens any more only where the work is over.
+        let _ = self.events.lock().unwrap_or_else(PoisonError::into_inner).send(event);
+    }
+}
+
+impl Monitor for Watch {
+    fn proceed(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    fn progress(&self, what: &str, done: usize, total: usize) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = last.as_ref().is_some_and(|(before, at)| before == what && at.elapsed() < BEAT);
+        if !is_fresh || done == total {
+            *last = Some((what.to_owned(), Instant::now()));
+            self.send(Event::Progress(what.to_owned(), done, total));
+        }
+    }
+
+    fn notice(&self, text: &str) {
+        self.send(Event::Notice(text.to_owned()));
+    }
+}
+
+/// Where a function of the user finds the thread that calls it; empty while no work is under way.
+#[derive(Default)]
+pub(crate) struct Line(Mutex<Option<Sender<Event>>>);
+
+impl Line {
+    fn set(&self, events: Option<Sender<Event>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = events;
+    }
+
+    /// Asks for a call; false where nobody listens.
+    pub(crate) fn call(&self, call: Call) -> bool {
+        let line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        line.as_ref().is_some_and(|events| events.send(Event::Call(call)).is_ok())
+    }
+}
+
+/// Does `work` without the interpreter. `host`, an object of the Python package, shows progress and calls the user's function
+/// where the work asks for it.
+///
+/// # Errors
+/// Those of the work; `KeyboardInterrupt`, once the work has stopped; what `host` raises.
+pub(crate) fn drive<T: Send>(
+    py: Python<'_>,
+    host: &Bound<'_, PyAny>,
+    line: &Line,
+    work: impl FnOnce(&dyn Monitor) -> Result<T> + Send,
+) -> PyResult<T> {
+    let (sender, events) = channel();
+    let events = Mutex::new(events);
+    line.set(Some(sender.clone()));
+    let watch = Watch { events: Mutex::new(sender), stop: AtomicBool::new(false), last: Mutex::new(None) };
+    let finished = std::thread::scope(|scope| {
+        let watch = &watch;
+        let worker = scope.spawn(move || {
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(watch)));
+            watch.send(Event::Finished);
+            outcome.map_err(|_| errors::last_panic())
+        });
+        let raised = listen(py, host, watch, &events);
+        line.set(None);
+        let outcome = py.detach(|| worker.join()).unwrap_or_else(|_| Err(errors::last_panic()));
+        (outcome, raised)
+    });
+    match finished {
+        (Err(panic), _) => Err(errors::internal(py, &panic)),
+        // What stopped the work says why, not the work.
+        (Ok(Err(Error::Interrupted)), Some(raised)) => Err(raised),
+        (Ok(Err(error)), _) => Err(host
+            .call_method1("explain", (errors::raise(py, error),))
+            .map_or_else(|problem| problem, |explained| PyErr::from_value(explained))),
+        (Ok(Ok(_)), Some(raised)) => Err(raised),
+        (Ok(Ok(value)), None) => Ok(value),
+    }
+}
+
+/// Serves the work until it is finished; what was raised meanwhile, which has stopped it.
+fn listen(py: Python<'_>, host: &Bound<'_, PyAny>, watch: &Watch, events: &Mutex<Receiver<Event>>) -> Option<PyErr> {
+    let mut raised: Option<PyErr> = None;
+    loop {
+        // The lock only lends the receiver to the detached part.
+        let event = py.detach(|| events.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(BEAT));
+        let served = match event {
+            Ok(Event::Finished) | Err(RecvTimeoutError::Disconnected) => return raised,
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Ok(Event::Call(call)) if raised.is_some() => {
+                call.refuse();
+                Ok(())
+            }
+            Ok(Event::Call(call)) => call.submit(py, host),
+            Ok(Event::Progress(what, done, total)) => host.call_method1("progress", (what, done, total)).map(drop),
+            Ok(Event::Notice(text)) => host.call_method1("notice", (text,)).map(drop),
+        };
+        if let Err(problem) = served.and_then(|()| py.check_signals()) {
+            watch.stop.store(true, Ordering::Relaxed);
+            if raised.is_none() {
+                // Threads that run the user's function are told as well.
+                let _ = host.call_method0("stop");
+                raised = Some(problem);
+            }
+        }
+    }
+}

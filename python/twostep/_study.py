@@ -1,0 +1,328 @@
+"""A study: what is asked, and the stages that answer it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Optional, Union
+
+import pandas as pd
+
+from . import _specs as specs
+from . import _twostep
+from ._errors import InvalidError, Problem, StudyWarning
+from ._function import Host, check_names, fingerprint_of, name_of, place_of
+from ._stages import Stages
+
+# Sections that are objects, and those with an object for each name, in the order of the study file.
+_SECTIONS: dict[str, type[specs.Spec]] = {
+    "design": specs.Design,
+    "train": specs.Train,
+    "measurements": specs.Measurements,
+    "infer": specs.Infer,
+    "calibrate": specs.Calibrate,
+}
+_NAMED: dict[str, type[specs.Spec]] = {
+    "unknowns": specs.Unknown,
+    "conditions": specs.Condition,
+    "outputs": specs.Output,
+}
+# Tables that may be given as objects: section and key.
+_TABLES = (("simulator", "table"), ("design", "points"), ("train", "import"), ("measurements", "file"))
+
+
+class Study(Stages):
+    """An expensive simulator, its unknown inputs, and measurements of its outputs.
+
+    The same as a study file, see :meth:`from_toml` and :meth:`to_toml`: every argument is a section of it. Results are kept in
+    ``folder``; without one they last as long as this object, or until :meth:`save`.
+
+    >>> import twostep as ts
+    >>> study = ts.Study(
+    ...     simulator=lambda omega: 1 / (1 + 2.718281828 ** (-3 * omega)),
+    ...     unknowns={"omega": ts.Unknown((-1, 1), prior="normal(0, 0.5)")},
+    ...     design=ts.Sobol(12),
+    ...     surrogate=ts.PCE(degree=5),
+    ...     measurements=ts.Measurements({"y": [0.55, 0.6, 0.58]}, noise=ts.Normal(sd=0.02)),
+    ... )
+    >>> int((study.simulate().state == "done").sum())
+    12
+    """
+
+    def __init__(
+        self,
+        simulator: Union[Callable[..., Any], str, specs.Simulator],
+        unknowns: Mapping[str, Union[specs.Unknown, Sequence[float]]],
+        *,
+        design: Optional[specs.Design] = None,
+        surrogate: Optional[Union[specs.Surrogate, Mapping[str, Any]]] = None,
+        measurements: Optional[specs.Measurements] = None,
+        conditions: Optional[Mapping[str, Union[specs.Condition, Sequence[float]]]] = None,
+        constants: Optional[Mapping[str, float]] = None,
+        outputs: Optional[Mapping[str, specs.Output]] = None,
+        train: Optional[specs.Train] = None,
+        derived: Optional[Mapping[str, str]] = None,
+        infer: Optional[specs.Infer] = None,
+        calibrate: Optional[specs.Calibrate] = None,
+        sweep: Optional[Mapping[str, Sequence[Any]]] = None,
+        name: Optional[str] = None,
+        seed: Optional[int] = None,
+        folder: Optional[Union[str, os.PathLike[str]]] = None,
+    ) -> None:
+        if isinstance(simulator, str):
+            simulator = specs.Python(simulator)
+        elif not isinstance(simulator, specs.Simulator):
+            if not callable(simulator):
+                found = f"{type(simulator).__name__} cannot be called"
+                raise InvalidError(found, "simulator", 'give a function, "model.py:run", or one of ts.Builtin, ts.Command')
+            simulator = specs.Function(simulator)
+        self._sections: dict[str, Any] = {
+            "name": name,
+            "seed": seed,
+            "simulator": simulator,
+            "unknowns": _named(specs.Unknown, unknowns),
+            "conditions": _named(specs.Condition, conditions),
+            "constants": None if constants is None else dict(constants),
+            "outputs": None if outputs is None else dict(outputs),
+            "design": design,
+            "surrogate": surrogate,
+            "train": train,
+            "measurements": measurements,
+            "derived": None if derived is None else dict(derived),
+            "infer": infer,
+            "calibrate": calibrate,
+            "sweep": None if sweep is None else dict(sweep),
+        }
+        self._start(file=f"{name or 'study'}.toml", base=Path.cwd(), folder=folder)
+
+    def _start(self, file: str, base: Path, folder: Optional[Union[str, os.PathLike[str]]]) -> None:
+        self._file, self._base = file, base
+        self._temporary = tempfile.TemporaryDirectory(prefix="twostep-")
+        self._folder = specs.as_path(folder) if folder is not None else Path(self._temporary.name) / "study.twostep"
+        self._written: dict[tuple[str, str], Any] = {}
+        self._workers = 1
+        self._executor: Optional[Executor] = None
+        self._project = self._open()
+        self._warn()
+
+    def _open(self) -> _twostep.Project:
+        """The study as the library has it, checked."""
+        simulator = self._sections["simulator"]
+        function = None
+        if isinstance(simulator, specs.Function):
+            function = fingerprint_of(simulator.function)
+        text = self._text(Path(self._temporary.name))
+        project = _twostep.Project(text, self._file, self._base, self._folder, function)
+        if isinstance(simulator, specs.Function):
+            check_names(simulator.function, project.run_inputs())
+        return project
+
+    def _warn(self) -> None:
+        for problem in self._project.warnings():
+            warnings.warn(str(Problem(*problem)), StudyWarning, stacklevel=4)
+
+    def _document(self, tables: Path, place: Optional[Path] = None) -> specs.Document:
+        """The study file's content, with tables that are objects written into a folder.
+
+        ``place`` is the folder of the study file where it is not that of this study: paths are then written from there.
+        """
+        out: specs.Document = {}
+        for key, section in self._sections.items():
+            if section is None or section == {}:
+                continue
+            if key == "simulator" and isinstance(section, specs.Function):
+                out[key] = {**replace(section, function=None)._document(), "python": name_of(section.function)}  # type: ignore[arg-type]
+            else:
+                out[key] = specs.document(section)
+        for section_name, key in _TABLES:
+            section = out.get(section_name, {})
+            given = self._sections[section_name]
+            attribute = "import_" if key == "import" else key
+            table = getattr(given, attribute, None)
+            if table is not None and not specs.is_path(table):
+                file = tables / f"{'runs' if key == 'table' else section_name}.csv"
+                specs.as_frame(table, f"{section_name}.{key}").to_csv(file, index=False)
+                section[key] = file.name if place is not None else str(file)
+            elif table is not None:
+                section[key] = os.fspath(table)
+                if place is not None:
+                    section[key] = _moved(section[key], self._base, place)
+        return out
+
+    def _text(self, tables: Path) -> str:
+        return _twostep.write_toml(json.dumps(self._document(tables)))
+
+    @classmethod
+    def from_toml(cls, path: Union[str, os.PathLike[str]], *, folder: Optional[Union[str, os.PathLike[str]]] = None) -> Study:
+        """The study of a file. Results lie where the command keeps them, unless ``folder`` is given."""
+        place = specs.as_path(path)
+        try:
+            text = place.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as problem:
+            raise InvalidError(f"the study cannot be read: {problem}", str(path), "check the path") from problem
+        document = json.loads(_twostep.read_toml(text, str(path)))
+        study = cls.__new__(cls)
+        # The text itself first: its problems are told with their lines.
+        _twostep.check(text, str(path), place.parent)
+        sections: dict[str, Any] = {}
+        for key, section in document.items():
+            if key == "simulator":
+                sections[key] = specs.simulator(section)
+            elif key == "surrogate":
+                sections[key] = specs.surrogate(section)
+            elif key in _SECTIONS:
+                sections[key] = _SECTIONS[key]._read(section)
+            elif key in _NAMED:
+                sections[key] = {name: _NAMED[key]._read(entry) for name, entry in section.items()}
+            else:
+                sections[key] = section
+        study._sections = {key: sections.get(key) for key in _KEYS}
+        results = folder if folder is not None else place.with_suffix(".twostep")
+        study._start(file=place.name, base=place.parent, folder=results)
+        return study
+
+    def to_toml(self, path: Union[str, os.PathLike[str], None] = None, *, overwrite: bool = False) -> str:
+        """Writes the study file, with tables that are objects as CSV files beside it, and returns its text.
+
+        Without a ``path`` nothing is written. A function must be one that the shell can find: of a module, by its name.
+        """
+        place = None if path is None else specs.as_path(path)
+        simulator = self._sections["simulator"]
+        found = place_of(simulator.function) if isinstance(simulator, specs.Function) else None
+        if isinstance(found, str):
+            where = f"simulator: {name_of(simulator.function)} cannot be named in a study file: {found}"
+            raise InvalidError(where.split(": ", 1)[1], "simulator", "put the function into a file, such as model.py, and import it")
+        with tempfile.TemporaryDirectory(prefix="twostep-") as scratch:
+            folder = place.parent if place is not None else self._base
+            document = self._document(Path(scratch), folder)
+            if found is not None:
+                file, function = found
+                document["simulator"]["python"] = f"{_moved(str(file), self._base, folder)}:{function}"
+            text = _twostep.write_toml(json.dumps(document))
+            if place is not None:
+                _write(Path(scratch), place, text, overwrite)
+        return text
+
+    def save(self, folder: Union[str, os.PathLike[str]]) -> Study:
+        """Keeps results in ``folder`` from now on, together with those that there are.
+
+        A folder that has results of this study already goes on where they end: finished runs are not repeated.
+        """
+        target = specs.as_path(folder)
+        if target == self._folder:
+            return self
+        if self._folder.exists():
+            if target.exists():
+                found = "there are results already, and this study has some of its own"
+                raise InvalidError(found, str(folder), "save before simulating to go on with them, or choose another folder")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(str(self._folder), str(target))
+        self._folder = target
+        self._project = self._open()
+        return self
+
+    @property
+    def folder(self) -> Path:
+        """Where results are kept."""
+        return self._folder
+
+    def _host(self) -> Host:
+        simulator = self._sections["simulator"]
+        function = simulator.function if isinstance(simulator, specs.Function) else None
+        return Host(function, self._workers, self._executor)
+
+    def simulate(
+        self,
+        workers: Optional[int] = None,
+        *,
+        executor: Optional[Executor] = None,
+        only: Union[str, int] = "pending",
+        changed: str = "ask",
+    ) -> pd.DataFrame:
+        """Makes the runs of the design that are missing, and returns all runs: one a row, failures among them.
+
+        ``workers`` runs are made at once: of a function in this process, by threads; ``executor`` makes them in any other way, such
+        as ``ProcessPoolExecutor``. ``only="failed"`` makes failed ones again, or the run of a number. ``changed`` says what to do
+        with finished runs of a function that has changed: ``"ask"``, ``"keep"`` or ``"rerun"``.
+        """
+        if workers is not None:
+            self._set_workers(workers)
+        self._executor = executor
+        try:
+            self._work(lambda host: self._project.make_runs(host, str(only), changed))
+        finally:
+            self._executor = None
+        return self.runs()
+
+    def _set_workers(self, workers: int) -> None:
+        self._workers = workers
+        simulator = self._sections["simulator"]
+        if hasattr(simulator, "concurrency"):
+            self._sections["simulator"] = replace(simulator, concurrency=workers)
+            self._project = self._open()
+
+    def runs(self) -> pd.DataFrame:
+        """Every run so far, one a row."""
+        rows = []
+        for run in self._project.runs():
+            row: dict[str, Any] = {"run": run["run"], "state": run["state"], "source": run["source"]}
+            row.update(run["inputs"])
+            for name, at, values in run["outputs"]:
+                row[name] = pd.Series(values, index=pd.Index(at)) if at else values[0]
+            row.update(seconds=run["seconds"], attempts=run["attempts"], reason=run["reason"])
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def __repr__(self) -> str:
+        given = {key: section for key, section in self._sections.items() if section not in (None, {})}
+        return f"Study({', '.join(f'{key}={section!r}' for key, section in given.items())})"
+
+
+_KEYS = (
+    "name",
+    "seed",
+    "simulator",
+    "unknowns",
+    "conditions",
+    "constants",
+    "outputs",
+    "design",
+    "surrogate",
+    "train",
+    "measurements",
+    "derived",
+    "infer",
+    "calibrate",
+    "sweep",
+)
+
+
+def _named(kind: Any, given: Optional[Mapping[str, Any]]) -> Optional[dict[str, Any]]:
+    """Sections by name; a pair of numbers is a range."""
+    if given is None:
+        return None
+    return {name: entry if isinstance(entry, kind) else kind(tuple(entry)) for name, entry in given.items()}
+
+
+def _moved(path: str, base: Path, place: Path) -> str:
+    """A path from ``base`` as one from ``place``."""
+    whole = base / os.path.expanduser(path)
+    return path if base == place and not os.path.isabs(path) else os.path.relpath(whole, place)
+
+
+def _write(scratch: Path, place: Path, text: str, overwrite: bool) -> None:
+    """The study file and its tables, all or nothing of what is there already."""
+    files = {place: text.encode(), **{place.parent / table.name: table.read_bytes() for table in scratch.iterdir()}}
+    for file, content in files.items():
+        if file.exists() and not overwrite and file.read_bytes() != content:
+            raise InvalidError("the file is there already, with other content", str(file), "write to another, or give overwrite=True")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    for file, content in files.items():
+        file.write_bytes(content)
