@@ -67,16 +67,14 @@ def _digest(function: Any) -> str:
 
 
 def _parts(function: Any, depth: int) -> list[str]:
-    """Source, defaults and captured values; objects that only have an address are left out."""
+    """Source, defaults, and values of what it captures or finds in its module; objects that only have an address are left out."""
     if depth > 4:
         return []
     if isinstance(function, functools.partial):
         bound = [repr(function.args), repr(sorted(function.keywords.items()))]
         return _parts(function.func, depth + 1) + bound
     if isinstance(function, types.MethodType):
-        return _parts(function.__func__, depth + 1) + _values(vars(function.__self__)) if hasattr(
-            function.__self__, "__dict__"
-        ) else _parts(function.__func__, depth + 1)
+        return _parts(function.__func__, depth + 1) + _values(getattr(function.__self__, "__dict__", {}), depth)
     if isinstance(function, types.FunctionType):
         try:
             source = inspect.getsource(function)
@@ -85,10 +83,17 @@ def _parts(function: Any, depth: int) -> list[str]:
             source = f"{code.co_code.hex()} {code.co_names} {[c for c in code.co_consts if not inspect.iscode(c)]}"
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
         captured = {name: cell.cell_contents for name, cell in cells.items() if _is_filled(cell)}
-        return [source, repr(function.__defaults__), repr(function.__kwdefaults__)] + _values(captured, depth)
+        found = {name: function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__}
+        return [source, repr(function.__defaults__), repr(function.__kwdefaults__)] + _values({**found, **captured}, depth)
     if hasattr(function, "__dict__") and not isinstance(function, type):
         return _parts(type(function).__call__, depth + 1) + _values(vars(function), depth)
     return [repr(function)]
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Names that a function looks up, those of functions within it among them."""
+    inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    return set(code.co_names).union(*(_names(own) for own in inner))
 
 
 def _is_filled(cell: Any) -> bool:
@@ -99,7 +104,7 @@ def _is_filled(cell: Any) -> bool:
     return True
 
 
-def _values(values: dict[str, Any], depth: int = 0) -> list[str]:
+def _values(values: dict[str, Any], depth: int) -> list[str]:
     out = []
     for name, value in sorted(values.items()):
         if isinstance(value, types.FunctionType):
@@ -162,7 +167,8 @@ class Host:
         self._threads: Optional[Threads] = None
         self._workers = workers
         self._progress = Progress()
-        self._failures: list[tuple[dict[str, float], Exception]] = []
+        self._broken: Optional[BrokenExecutor] = None
+        self._failures: list[tuple[dict[str, float], BaseException]] = []
         if function is not None and isinstance(executor, ProcessPoolExecutor):
             try:
                 pickle.dumps(function)
@@ -203,8 +209,9 @@ class Host:
     ) -> None:
         try:
             values = readings(future.result(), wanted)
-        except BrokenExecutor:
-            # The run was not made; those after it are refused by the executor itself.
+        except BrokenExecutor as problem:
+            # The run was not made, and no other one can be.
+            self._broken = problem
             reply.interrupted()
         except (Exception, SystemExit) as problem:
             self._fail(problem, inputs, reply)
@@ -214,10 +221,9 @@ class Host:
             reply.done(values)
 
     def _fail(self, problem: Union[Exception, SystemExit], inputs: dict[str, float], reply: _twostep.Reply) -> None:
-        if isinstance(problem, Exception):
-            self._failures.append((inputs, problem))
+        self._failures.append((inputs, problem))
         # A result that cannot be used was raised by ourselves, and says so.
-        said = str(problem) if problem.__traceback__ and _is_ours(problem) else f"{type(problem).__name__}: {problem}"
+        said = str(problem) if _is_ours(problem) else f"{type(problem).__name__}: {problem}"
         reply.failed(said.rstrip(": "))
 
     def progress(self, what: str, done: int, total: int) -> None:
@@ -229,17 +235,26 @@ class Host:
         self._progress.note(text)
 
     def stop(self) -> None:
-        """Nothing more will be asked for."""
+        """The work was told to stop: nothing more will be asked for."""
+        self._progress.note("stopping; what is finished is kept")
+        self._end_threads()
+
+    def _end_threads(self) -> None:
         if self._threads is not None:
             self._threads.close()
 
     def close(self) -> None:
         """After the work."""
         self._progress.close()
-        self.stop()
+        self._end_threads()
 
     def explain(self, error: BaseException) -> BaseException:
         """What the library refuses, with the user's own exception as its cause where runs failed."""
+        if self._broken is not None and isinstance(error, KeyboardInterrupt):
+            found = f"a process of the executor ended: {self._broken}"
+            broken = FailedError(found, "simulate", "finished runs are kept; start a new executor, and simulate again")
+            broken.__cause__ = self._broken
+            return broken
         if not isinstance(error, FailedError) or not self._failures:
             return error
         inputs, problem = self._failures[-1]

@@ -109,17 +109,17 @@ class Study(Stages):
         self._written: dict[tuple[str, str], Any] = {}
         self._workers = 1
         self._executor: Optional[Executor] = None
+        simulator = self._sections["simulator"]
+        # Once: what a function captures may change while it runs.
+        self._function = fingerprint_of(simulator.function) if isinstance(simulator, specs.Function) else None
         self._project = self._open()
         self._warn()
 
     def _open(self) -> _twostep.Project:
         """The study as the library has it, checked."""
         simulator = self._sections["simulator"]
-        function = None
-        if isinstance(simulator, specs.Function):
-            function = fingerprint_of(simulator.function)
         text = self._text(Path(self._temporary.name))
-        project = _twostep.Project(text, self._file, self._base, self._folder, function)
+        project = _twostep.Project(text, self._file, self._base, self._folder, self._function)
         if isinstance(simulator, specs.Function):
             check_names(simulator.function, project.run_inputs())
         return project

@@ -4,14 +4,17 @@ use crate::errors;
 use crate::simulator::Call;
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use twostep::Error;
 use twostep::monitor::Monitor;
-use twostep::{Error, Result};
 
 /// Longest time before Ctrl-C is heard.
 const BEAT: Duration = Duration::from_millis(50);
+
+/// How long a thread looks for an answer before it sleeps: to be woken takes longer than a cheap function.
+const LOOK: Duration = Duration::from_micros(100);
 
 /// What the work asks of the thread that waits for it.
 pub(crate) enum Event {
@@ -75,6 +78,19 @@ impl Line {
     }
 }
 
+/// Waits for the next message, at first awake.
+pub(crate) fn receive<T>(messages: &Receiver<T>, most: Duration) -> Result<T, RecvTimeoutError> {
+    let start = Instant::now();
+    loop {
+        match messages.try_recv() {
+            Ok(message) => return Ok(message),
+            Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+            Err(TryRecvError::Empty) if start.elapsed() < LOOK => std::thread::yield_now(),
+            Err(TryRecvError::Empty) => return messages.recv_timeout(most),
+        }
+    }
+}
+
 /// Does `work` without the interpreter. `host`, an object of the Python package, shows progress and calls the user's function
 /// where the work asks for it.
 ///
@@ -84,7 +100,7 @@ pub(crate) fn drive<T: Send>(
     py: Python<'_>,
     host: &Bound<'_, PyAny>,
     line: &Line,
-    work: impl FnOnce(&dyn Monitor) -> Result<T> + Send,
+    work: impl FnOnce(&dyn Monitor) -> twostep::Result<T> + Send,
 ) -> PyResult<T> {
     let (sender, events) = channel();
     let events = Mutex::new(events);
@@ -119,7 +135,7 @@ fn listen(py: Python<'_>, host: &Bound<'_, PyAny>, watch: &Watch, events: &Mutex
     let mut raised: Option<PyErr> = None;
     loop {
         // The lock only lends the receiver to the detached part.
-        let event = py.detach(|| events.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(BEAT));
+        let event = py.detach(|| receive(&events.lock().unwrap_or_else(PoisonError::into_inner), BEAT));
         let served = match event {
             Ok(Event::Finished) | Err(RecvTimeoutError::Disconnected) => return raised,
             Err(RecvTimeoutError::Timeout) => Ok(()),

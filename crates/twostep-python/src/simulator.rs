@@ -1,12 +1,12 @@
 //! A Python function as the simulator of a study.
 
-use crate::pump::Line;
+use crate::pump::{Line, drive, receive};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use twostep::monitor::Proceed;
 use twostep::simulate::{Failure, Function, Job, Reading, Wanted};
 
@@ -38,7 +38,7 @@ impl Function for HostFunction {
             ));
         }
         loop {
-            match answer.recv_timeout(BEAT) {
+            match receive(&answer, BEAT) {
                 Ok(outcome) => return outcome,
                 // A function that does not return is left behind: its result is not waited for.
                 Err(RecvTimeoutError::Timeout) if proceed() => {}
@@ -52,6 +52,30 @@ impl Function for HostFunction {
 #[pyfunction]
 pub(crate) fn python_parts(file: PathBuf, function: &str) -> Vec<(String, String)> {
     twostep::simulate::python_parts(&file, function)
+}
+
+/// Seconds that `calls` calls of the host's function take, one after the other, without a ledger: what a callback costs.
+#[pyfunction]
+pub(crate) fn time_calls(py: Python<'_>, host: &Bound<'_, PyAny>, calls: usize) -> PyResult<f64> {
+    let line = Arc::new(Line::default());
+    let function = HostFunction { name: String::new(), parts: Vec::new(), line: line.clone() };
+    let wanted = [Wanted { name: "y".to_owned(), over: None }];
+    drive(py, host, &line, |monitor| {
+        let job = Job {
+            id: 1,
+            inputs: vec![("x".to_owned(), 0.5)],
+            folder: PathBuf::new(),
+            marker: String::new(),
+            attempt: 1,
+        };
+        let start = Instant::now();
+        for _ in 0..calls {
+            let failed =
+                |_| twostep::Error::failed("simulate", "a call failed", "give a function of x that returns a number");
+            function.run(&job, &wanted, &|| monitor.proceed()).map_err(failed)?;
+        }
+        Ok(start.elapsed().as_secs_f64())
+    })
 }
 
 /// What a run came to.

@@ -102,7 +102,14 @@ pub struct Folder {
 /// The sole right to write into a folder, until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // By name: processes that were forked meanwhile have the file open as well, and closing it here would leave it locked.
+        let _ = self.file.unlock();
+    }
 }
 
 /// A simulator run that failed: its number (from one), inputs and reason.
@@ -166,7 +173,7 @@ impl Folder {
         ledger.study = study.into();
         // Written even where nothing changes: the folder is then known as one of ours, and known to be writable.
         self.write_json(LEDGER, &ledger)?;
-        Ok(Lock { _file: file })
+        Ok(Lock { file })
     }
 
     /// Makes the folder inside one that is locked.
