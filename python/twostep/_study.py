@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -56,6 +57,25 @@ class Study(Stages):
     12
     """
 
+    # Sections of a study file, in the order in which they are written.
+    _KEYS = (
+        "name",
+        "seed",
+        "simulator",
+        "unknowns",
+        "conditions",
+        "constants",
+        "outputs",
+        "design",
+        "surrogate",
+        "train",
+        "measurements",
+        "derived",
+        "infer",
+        "calibrate",
+        "sweep",
+    )
+
     def __init__(
         self,
         simulator: Union[Callable[..., Any], str, specs.Simulator],
@@ -104,9 +124,9 @@ class Study(Stages):
 
     def _start(self, file: str, base: Path, folder: Optional[Union[str, os.PathLike[str]]]) -> None:
         self._file, self._base = file, base
-        self._temporary = tempfile.TemporaryDirectory(prefix="twostep-")
-        self._folder = specs.as_path(folder) if folder is not None else Path(self._temporary.name) / "study.twostep"
-        self._written: dict[tuple[str, str], Any] = {}
+        self._temporary = Path(tempfile.mkdtemp(prefix="twostep-"))
+        weakref.finalize(self, _remove, self._temporary, os.getpid())
+        self._folder = specs.as_path(folder) if folder is not None else self._temporary / "study.twostep"
         self._workers = 1
         self._executor: Optional[Executor] = None
         simulator = self._sections["simulator"]
@@ -118,7 +138,7 @@ class Study(Stages):
     def _open(self) -> _twostep.Project:
         """The study as the library has it, checked."""
         simulator = self._sections["simulator"]
-        text = self._text(Path(self._temporary.name))
+        text = self._text(self._temporary)
         project = _twostep.Project(text, self._file, self._base, self._folder, self._function)
         if isinstance(simulator, specs.Function):
             check_names(simulator.function, project.run_inputs())
@@ -183,7 +203,7 @@ class Study(Stages):
                 sections[key] = {name: _NAMED[key]._read(entry) for name, entry in section.items()}
             else:
                 sections[key] = section
-        study._sections = {key: sections.get(key) for key in _KEYS}
+        study._sections = {key: sections.get(key) for key in cls._KEYS}
         results = folder if folder is not None else place.with_suffix(".twostep")
         study._start(file=place.name, base=place.parent, folder=results)
         return study
@@ -285,23 +305,10 @@ class Study(Stages):
         return f"Study({', '.join(f'{key}={section!r}' for key, section in given.items())})"
 
 
-_KEYS = (
-    "name",
-    "seed",
-    "simulator",
-    "unknowns",
-    "conditions",
-    "constants",
-    "outputs",
-    "design",
-    "surrogate",
-    "train",
-    "measurements",
-    "derived",
-    "infer",
-    "calibrate",
-    "sweep",
-)
+def _remove(folder: Path, owner: int) -> None:
+    """Removes a temporary folder, but not in processes that were forked from the one that made it."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _named(kind: Any, given: Optional[Mapping[str, Any]]) -> Optional[dict[str, Any]]:
