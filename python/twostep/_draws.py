@@ -58,14 +58,18 @@ class Draws(Mapping[str, Array]):
         if len(set(lengths.values())) != 1:
             text = ", ".join(f"{length} of {name}" for name, length in lengths.items())
             raise InvalidError(f"numbers of draws differ: {text}", "Draws", "the first axis of every array counts draws")
-        self._values = found
         self._n = next(iter(lengths.values()))
         if self._n == 0:
             raise InvalidError("there are no draws", "Draws", "give at least one")
-        names = self.names
+        names = [flat for name, array in found.items() for flat in _flat_names(name, array.shape[1:])]
         twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
         if twice:
             raise InvalidError(f"{', '.join(twice)} comes twice", "Draws", "rename a parameter")
+        if any(_INDEXED.fullmatch(name) for name in found):
+            # Elements that were given one by one.
+            columns = np.concatenate([array.reshape(self._n, -1) for array in found.values()], axis=1)
+            found = nested(names, columns)
+        self._values = found
         for name, array in found.items():
             if not np.isfinite(array).all():
                 bad = int(np.flatnonzero(~np.isfinite(array.reshape(self._n, -1)).all(axis=1))[0])
