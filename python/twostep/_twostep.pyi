@@ -2,8 +2,9 @@
 
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
+__all__: list[str]
 __version__: str
 
 def command(command_line: list[str]) -> int: ...
@@ -16,11 +17,13 @@ def check(text: str, file: str, base: str | PathLike[str]) -> None: ...
 def python_parts(file: str, function: str) -> list[tuple[str, str]]: ...
 def time_calls(host: Any, calls: int) -> float: ...
 
+@final
 class Reply:
     def done(self, readings: list[tuple[list[float], list[float]]]) -> None: ...
     def failed(self, reason: str) -> None: ...
     def interrupted(self) -> None: ...
 
+@final
 class Project:
     def __new__(
         cls,
