@@ -76,6 +76,9 @@ class Study(Stages):
         "sweep",
     )
 
+    _sections: dict[str, Any]
+    _origin: Optional[Study] = None
+
     def __init__(
         self,
         simulator: Union[Callable[..., Any], str, specs.Simulator],
@@ -96,30 +99,23 @@ class Study(Stages):
         seed: Optional[int] = None,
         folder: Optional[Union[str, os.PathLike[str]]] = None,
     ) -> None:
-        if isinstance(simulator, str):
-            simulator = specs.Python(simulator)
-        elif not isinstance(simulator, specs.Simulator):
-            if not callable(simulator):
-                found = f"{type(simulator).__name__} cannot be called"
-                raise InvalidError(found, "simulator", 'give a function, "model.py:run", or one of ts.Builtin, ts.Command')
-            simulator = specs.Function(simulator)
-        self._sections: dict[str, Any] = {
-            "name": name,
-            "seed": seed,
-            "simulator": simulator,
-            "unknowns": _named(specs.Unknown, unknowns),
-            "conditions": _named(specs.Condition, conditions),
-            "constants": None if constants is None else dict(constants),
-            "outputs": None if outputs is None else dict(outputs),
-            "design": design,
-            "surrogate": surrogate,
-            "train": train,
-            "measurements": measurements,
-            "derived": None if derived is None else dict(derived),
-            "infer": infer,
-            "calibrate": calibrate,
-            "sweep": None if sweep is None else dict(sweep),
-        }
+        self._sections = _normalised(
+            name=name,
+            seed=seed,
+            simulator=simulator,
+            unknowns=unknowns,
+            conditions=conditions,
+            constants=constants,
+            outputs=outputs,
+            design=design,
+            surrogate=surrogate,
+            train=train,
+            measurements=measurements,
+            derived=derived,
+            infer=infer,
+            calibrate=calibrate,
+            sweep=sweep,
+        )
         self._start(file=f"{name or 'study'}.toml", base=Path.cwd(), folder=folder)
 
     def _start(self, file: str, base: Path, folder: Optional[Union[str, os.PathLike[str]]]) -> None:
@@ -127,7 +123,6 @@ class Study(Stages):
         self._temporary = Path(tempfile.mkdtemp(prefix="twostep-"))
         weakref.finalize(self, _remove, self._temporary, os.getpid())
         self._folder = specs.as_path(folder) if folder is not None else self._temporary / "study.twostep"
-        self._workers = 1
         self._executor: Optional[Executor] = None
         simulator = self._sections["simulator"]
         # Once: what a function captures may change while it runs.
@@ -248,6 +243,41 @@ class Study(Stages):
         self._project = self._open()
         return self
 
+    def replace(self, **sections: Any) -> Study:
+        """The same study with other sections, and the same results as far as they still hold.
+
+        A larger design keeps the runs that are there; other measurements keep the surrogate.
+
+        >>> import twostep as ts
+        >>> study = ts.Study(
+        ...     simulator=lambda x: x**2,
+        ...     unknowns={"x": (0, 1)},
+        ...     design=ts.Sobol(4),
+        ...     surrogate=ts.PCE(degree=2),
+        ...     measurements=ts.Measurements({"y": [0.3]}, noise=ts.Normal(sd=0.1)),
+        ... )
+        >>> len(study.simulate()), len(study.replace(design=ts.Sobol(8)).simulate())
+        (4, 8)
+        """
+        unknown = [key for key in sections if key not in self._KEYS]
+        if unknown:
+            raise InvalidError(f"a study has no {', '.join(unknown)}", "replace", f"known are {', '.join(self._KEYS)}")
+        study = Study.__new__(Study)
+        study._sections = _normalised(**{**self._sections, **sections})
+        # The folder of results may be a temporary one, which lasts as long as its owner.
+        study._origin = self
+        study._start(self._file, self._base, self._folder)
+        return study
+
+    def __getattr__(self, name: str) -> Any:
+        # Sections by name; those that are called like a stage are arguments only.
+        if name in Study._KEYS and "_sections" in self.__dict__:
+            return self._sections[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._KEYS})
+
     @property
     def folder(self) -> Path:
         """Where results are kept."""
@@ -256,7 +286,7 @@ class Study(Stages):
     def _host(self) -> Host:
         simulator = self._sections["simulator"]
         function = simulator.function if isinstance(simulator, specs.Function) else None
-        return Host(function, self._workers, self._executor)
+        return Host(function, getattr(simulator, "concurrency", None) or 1, self._executor)
 
     def simulate(
         self,
@@ -282,7 +312,6 @@ class Study(Stages):
         return self.runs()
 
     def _set_workers(self, workers: int) -> None:
-        self._workers = workers
         simulator = self._sections["simulator"]
         if hasattr(simulator, "concurrency"):
             self._sections["simulator"] = replace(simulator, concurrency=workers)
@@ -311,10 +340,30 @@ def _remove(folder: Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _named(kind: Any, given: Optional[Mapping[str, Any]]) -> Optional[dict[str, Any]]:
+def _normalised(**sections: Any) -> dict[str, Any]:
+    """Sections as objects, in the order of the study file."""
+    simulator = sections["simulator"]
+    if isinstance(simulator, str):
+        simulator = specs.Python(simulator)
+    elif not isinstance(simulator, specs.Simulator):
+        if not callable(simulator):
+            found = f"{type(simulator).__name__} cannot be called"
+            raise InvalidError(found, "simulator", 'give a function, "model.py:run", or one of ts.Builtin, ts.Command')
+        simulator = specs.Function(simulator)
+    kinds = {"unknowns": specs.Unknown, "conditions": specs.Condition}
+    out: dict[str, Any] = {}
+    for key in Study._KEYS:
+        section = sections[key]
+        if key in kinds and section is not None:
+            section = _named(kinds[key], section)
+        elif isinstance(section, Mapping):
+            section = dict(section)
+        out[key] = simulator if key == "simulator" else section
+    return out
+
+
+def _named(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Sections by name; a pair of numbers is a range."""
-    if given is None:
-        return None
     return {name: entry if isinstance(entry, kind) else kind(tuple(entry)) for name, entry in given.items()}
 
 

@@ -4,10 +4,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, final
 
-__all__: list[str]
 __version__: str
 
 def command(command_line: list[str]) -> int: ...
+def panic(host: Any) -> None: ...
 def set_threads(threads: int) -> None:
     """Lets work on all studies of this process use so many threads; only before the first of it."""
 

@@ -329,14 +329,10 @@ def test_names_are_checked_before_any_run(make_study: Make) -> None:
         make_study(3)
 
 
-def test_a_panic_is_an_ordinary_exception(make_study: Make) -> None:
-    class Hostless:
-        """Knows nothing of what the library asks for."""
-
-    study = make_study()
-    with pytest.raises(Exception) as raised:
-        study._project.make_runs(Hostless(), "pending", "ask")
-    assert isinstance(raised.value, Exception)
+def test_a_panic_is_an_ordinary_exception(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ts.InternalError, match="as asked for.*please report it") as raised:
+        _twostep.panic(Host())
+    assert isinstance(raised.value, RuntimeError) and capfd.readouterr().err == ""
 
 
 def test_callables_of_every_kind_are_known_again(make_study: Make, tmp_path: Path) -> None:

@@ -243,3 +243,27 @@ def test_a_full_disk_is_an_oserror(make_study: Make) -> None:
     study = make_study(folder="/dev/full/results")
     with pytest.raises(ts.Error):
         study.simulate()
+
+
+def test_a_larger_design_keeps_the_runs_that_are_there(make_study: Make) -> None:
+    calls = iter(range(1000))
+
+    def counted(omega: float) -> float:
+        next(calls)
+        return omega
+
+    study = make_study(counted)
+    study.simulate()
+    larger = study.replace(design=ts.Sobol(20))
+    del study
+    assert list(larger.simulate().state) == ["done"] * 20 and next(calls) == 20
+    with pytest.raises(ts.InvalidError, match="a study has no desing"):
+        larger.replace(desing=ts.Sobol(20))
+
+
+def test_sections_can_be_read(make_study: Make) -> None:
+    study = make_study(seed=5)
+    assert study.seed == 5 and study.design == ts.Sobol(12) and study.unknowns["omega"].range == (-1, 1)
+    assert study.conditions is None and "surrogate" in dir(study)
+    with pytest.raises(AttributeError, match="has no attribute 'unknown'"):
+        study.unknown

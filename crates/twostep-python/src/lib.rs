@@ -28,12 +28,19 @@ fn set_threads(py: Python<'_>, threads: usize) -> PyResult<()> {
     })
 }
 
+/// Panics within long work, to test what becomes of it.
+#[pyfunction]
+fn panic(py: Python<'_>, host: &Bound<'_, PyAny>) -> PyResult<()> {
+    pump::drive(py, host, &pump::Line::default(), |_| panic!("as asked for"))
+}
+
 /// The private module.
 #[pymodule]
 fn _twostep(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::quiet_panics();
     module.add("__version__", twostep::run::VERSION)?;
     module.add_function(wrap_pyfunction!(command, module)?)?;
+    module.add_function(wrap_pyfunction!(panic, module)?)?;
     module.add_function(wrap_pyfunction!(set_threads, module)?)?;
     module.add_function(wrap_pyfunction!(document::check, module)?)?;
     module.add_function(wrap_pyfunction!(simulator::time_calls, module)?)?;
@@ -42,5 +49,6 @@ fn _twostep(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(document::write_toml, module)?)?;
     module.add_class::<project::Project>()?;
     module.add_class::<simulator::Reply>()?;
-    Ok(())
+    // Nobody imports all of a private module; its names stand in the stub.
+    module.delattr("__all__")
 }
