@@ -109,6 +109,7 @@ class Study(Stages):
         self._written: dict[tuple[str, str], Any] = {}
         self._workers = 1
         self._executor: Optional[Executor] = None
+        self._warned: set[str] = set()
         self._project = self._open()
         self._warn()
 
@@ -126,6 +127,7 @@ class Study(Stages):
 
     def _warn(self) -> None:
         for problem in self._project.warnings():
+            self._warned.add(problem[1])
             warnings.warn(str(Problem(*problem)), StudyWarning, stacklevel=4)
 
     def _document(self, tables: Path, place: Optional[Path] = None) -> specs.Document:
