@@ -13,6 +13,7 @@ from ._errors import (
     StudyWarning,
 )
 from ._progress import show_progress
+from ._results import Calibration, Enough, Fit, Inference, Verification
 from ._specs import (
     PCE,
     Beta,
@@ -57,5 +58,6 @@ from ._specs import (
     Uniform,
     Unknown,
 )
+from ._stages import Report
 from ._study import Study
 from ._twostep import __version__, set_threads

@@ -127,6 +127,7 @@ class Study(Stages):
         simulator = self._sections["simulator"]
         # Once: what a function captures may change while it runs.
         self._function = fingerprint_of(simulator.function) if isinstance(simulator, specs.Function) else None
+        self._warned: set[str] = set()
         self._project = self._open()
         self._warn()
 
@@ -141,6 +142,7 @@ class Study(Stages):
 
     def _warn(self) -> None:
         for problem in self._project.warnings():
+            self._warned.add(problem[1])
             warnings.warn(str(Problem(*problem)), StudyWarning, stacklevel=4)
 
     def _document(self, tables: Path, place: Optional[Path] = None) -> specs.Document:

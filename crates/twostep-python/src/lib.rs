@@ -7,6 +7,7 @@ mod document;
 mod errors;
 mod project;
 mod pump;
+mod results;
 mod simulator;
 
 use pyo3::prelude::*;
@@ -48,6 +49,8 @@ fn _twostep(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(document::read_toml, module)?)?;
     module.add_function(wrap_pyfunction!(document::write_toml, module)?)?;
     module.add_class::<project::Project>()?;
+    module.add_class::<results::Setting>()?;
+    module.add_class::<results::Calibrations>()?;
     module.add_class::<simulator::Reply>()?;
     // Nobody imports all of a private module; its names stand in the stub.
     module.delattr("__all__")

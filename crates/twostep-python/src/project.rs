@@ -1,22 +1,27 @@
 //! A study's stages and what they left, as Python calls and reads them.
 
-use crate::arrays::{array, object, rows};
+use crate::arrays::object;
 use crate::errors::{self, described, guarded, raise, raise_problems};
 use crate::pump::{Line, drive};
+use crate::results::{Calibrations, Setting, columns};
 use crate::simulator::HostFunction;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use serde_json::to_value;
 use std::path::PathBuf;
 use std::sync::Arc;
-use twostep::run::{self, Changed, Only, SettingResult};
+use twostep::Error;
+use twostep::monitor::Monitor;
+use twostep::report::{self, Format, Report};
+use twostep::run::{self, Changed, Findings, Only, SettingResult, StudyPlan};
 use twostep::simulate::SharedFunction;
-use twostep::study::{self, Host, Stage, parse_with};
+use twostep::study::{self, Host, MeasurementSource, Stage, parse_with, read_measurements};
+use twostep::table::write_atomically;
 
 /// A study whose results lie in a folder.
 #[pyclass(module = "twostep._twostep", frozen)]
 pub(crate) struct Project {
-    project: run::Project,
+    project: Arc<run::Project>,
     line: Arc<Line>,
 }
 
@@ -44,7 +49,7 @@ impl Project {
                 function.map(|(name, parts)| SharedFunction::new(HostFunction { name, parts, line: line.clone() }));
             let host = Host { simulator };
             let settings = parse_with(text, file, &base, &host).map_err(|problems| raise_problems(py, &problems))?;
-            Ok(Self { project: run::Project::new(settings, folder), line })
+            Ok(Self { project: Arc::new(run::Project::new(settings, folder)), line })
         })
     }
 
@@ -89,9 +94,27 @@ impl Project {
     }
 
     /// Does the stages up to that of a name; what came out, for each setting.
-    fn run<'py>(&self, py: Python<'py>, host: &Bound<'py, PyAny>, until: &str) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let results = drive(py, host, &self.line, |monitor| self.project.run(stage(until), monitor))?;
-        results.iter().map(|result| setting_result(py, result)).collect()
+    fn run(&self, py: Python<'_>, host: &Bound<'_, PyAny>, until: &str) -> PyResult<Vec<Setting>> {
+        let until = stage(until);
+        let found = drive(py, host, &self.line, |monitor| {
+            if until == Stage::Infer {
+                // A file that cannot be read is refused before the simulator has run for hours.
+                for setting in self.project.settings() {
+                    if let MeasurementSource::File(_) | MeasurementSource::None = setting.study.measurements {
+                        read_measurements(&setting.study)?;
+                    }
+                }
+            }
+            let results = self.project.run(until, monitor)?;
+            let findings =
+                |(index, result): (usize, SettingResult)| Ok((self.project.findings(index)?, result.warnings));
+            results.into_iter().enumerate().map(findings).collect::<twostep::Result<Vec<_>>>()
+        })?;
+        let setting = |(index, (findings, warnings)): (usize, (Findings, Vec<String>))| {
+            let (project, line) = (self.project.clone(), self.line.clone());
+            Setting { project, line, index, findings, warnings }
+        };
+        Ok(found.into_iter().enumerate().map(setting).collect())
     }
 
     /// Every run of every setting.
@@ -124,44 +147,137 @@ impl Project {
         })
     }
 
-    /// What the T-step of a setting left: training rows, joint T-draws.
-    fn training<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyDict>> {
+    /// Inputs of the runs that are still to be made, with empty columns for the outputs, and how many failed besides.
+    fn pending_runs<'py>(&self, py: Python<'py>, with_failed: bool) -> PyResult<(Bound<'py, PyDict>, usize)> {
         guarded(py, || {
-            let found = py.detach(|| self.project.findings(index)).map_err(|error| raise(py, error))?;
-            let dict = PyDict::new(py);
-            dict.set_item("input_names", &found.training.input_names)?;
-            dict.set_item("inputs", array(py, &found.training.inputs))?;
-            dict.set_item("outputs", &found.training.outputs)?;
-            dict.set_item("runs", &found.training.runs)?;
-            if let Some(posterior) = &found.posterior {
-                dict.set_item("draw_names", posterior.draws.names())?;
-                dict.set_item("draws", array(py, posterior.draws.values()))?;
-                dict.set_item("log_weights", posterior.draws.log_weights())?;
-            }
-            Ok(dict)
+            let pending = py.detach(|| self.project.pending_runs(with_failed)).map_err(|error| raise(py, error))?;
+            Ok((columns(py, &pending.0)?, pending.1))
         })
     }
-}
 
-/// What is known of one setting.
-fn setting_result<'py>(py: Python<'py>, result: &SettingResult) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    let json = |value: serde_json::Result<serde_json::Value>| object(py, &value.unwrap_or_default());
-    dict.set_item("label", &result.label)?;
-    dict.set_item("folder", &result.folder)?;
-    dict.set_item("runs", result.runs)?;
-    dict.set_item("answer", &result.answer)?;
-    dict.set_item("warnings", &result.warnings)?;
-    dict.set_item("reports", json(to_value(&result.t_reports))?)?;
-    dict.set_item("measured", &result.measured)?;
-    let posteriors = result.posteriors.iter().map(|posterior| {
-        let dict = PyDict::new(py);
-        let n_columns = posterior.draws.first().map_or(0, Vec::len);
-        dict.set_item("summary", json(to_value(posterior))?)?;
-        dict.set_item("draws", rows(py, posterior.draws.len(), n_columns, posterior.draws.concat()))?;
-        dict.set_item("t_draws", &posterior.t_draws)?;
-        Ok(dict)
-    });
-    dict.set_item("posteriors", posteriors.collect::<PyResult<Vec<_>>>()?)?;
-    Ok(dict)
+    /// Brings in runs of a table: numbers of new and known ones, of those to be made and failed; warnings.
+    fn import_runs(&self, py: Python<'_>, file: PathBuf) -> PyResult<([usize; 4], Vec<String>)> {
+        guarded(py, || {
+            let imported = py.detach(|| self.project.import_runs(0, &file)).map_err(|error| raise(py, error))?;
+            Ok(([imported.new, imported.known, imported.pending, imported.failed], imported.warnings))
+        })
+    }
+
+    /// What each setting would do, as `twostep check --json` has it, with warnings about its measurements.
+    fn check<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyAny>, Vec<String>)>> {
+        guarded(py, || {
+            let plans =
+                py.detach(|| self.project.settings().iter().map(StudyPlan::new).collect::<twostep::Result<Vec<_>>>());
+            let plans = plans.map_err(|error| raise(py, error))?;
+            plans.into_iter().map(|plan| Ok((object(py, &plan.json())?, plan.warnings))).collect()
+        })
+    }
+
+    /// What the calibration of every setting takes, as `twostep calibrate --dry-run --json` has it.
+    fn calibration_plan<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Vec<[usize; 2]>)> {
+        guarded(py, || {
+            let plans = py.detach(|| self.project.calibration_plan()).map_err(|error| raise(py, error))?;
+            let json = object(py, &run::calibration_plan_json(&self.project, &plans))?;
+            Ok((json, plans.iter().map(|plan| [plan.missing_runs, plan.kept]).collect()))
+        })
+    }
+
+    /// Does the trials that are missing.
+    fn calibrate(&self, py: Python<'_>, host: &Bound<'_, PyAny>) -> PyResult<Calibrations> {
+        let calibrations = drive(py, host, &self.line, |monitor| self.project.calibrate(monitor))?;
+        Ok(Calibrations { project: self.project.clone(), calibrations })
+    }
+
+    /// Whether the runs of each setting were enough, as `enough.json` has it.
+    fn enough<'py>(
+        &self,
+        py: Python<'py>,
+        host: &Bound<'py, PyAny>,
+        share: Option<f64>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let share = share.unwrap_or(twostep::calibrate::enough::THRESHOLD);
+        let results = drive(py, host, &self.line, |monitor| self.project.enough(share, monitor))?;
+        results.iter().map(|result| object(py, &to_value(&result.enough).unwrap_or_default())).collect()
+    }
+
+    /// Inputs of runs to verify the answer of a setting with.
+    fn verification_runs<'py>(&self, py: Python<'py>, index: usize, runs: usize) -> PyResult<Bound<'py, PyDict>> {
+        guarded(py, || {
+            let table = py.detach(|| self.project.verification_runs(index, runs)).map_err(|error| raise(py, error))?;
+            columns(py, &table)
+        })
+    }
+
+    /// Runs the simulator where the answer lies, or takes the runs of a table, as `verify.json` has it.
+    fn verify<'py>(
+        &self,
+        py: Python<'py>,
+        host: &Bound<'py, PyAny>,
+        index: usize,
+        runs: usize,
+        results: Option<PathBuf>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let work = |monitor: &dyn Monitor| self.project.verify(index, runs, results.as_deref(), monitor);
+        let verification = drive(py, host, &self.line, work)?;
+        object(py, &to_value(&verification).unwrap_or_default())
+    }
+
+    /// Makes the report: anew, or where it does not show the results as they are. Its place.
+    fn report(&self, py: Python<'_>, host: &Bound<'_, PyAny>, anew: bool) -> PyResult<PathBuf> {
+        drive(py, host, &self.line, |monitor| match anew {
+            true => Report::new(&self.project, monitor)?.write(),
+            false => report::keep(&self.project, monitor),
+        })
+    }
+
+    /// Writes figures, `width` millimetres wide, with their data; where they are, or the names of all where `folder` is none.
+    fn figures(
+        &self,
+        py: Python<'_>,
+        host: &Bound<'_, PyAny>,
+        folder: Option<PathBuf>,
+        only: Option<Vec<String>>,
+        width: f64,
+        formats: Vec<String>,
+    ) -> PyResult<(Vec<String>, Vec<PathBuf>)> {
+        drive(py, host, &self.line, |monitor| {
+            let report = Report::new(&self.project, monitor)?;
+            let all = report.figures();
+            let mut names: Vec<String> = all.iter().map(|(_, figure)| figure.id.clone()).collect();
+            names.sort_unstable();
+            names.dedup();
+            if let Some(unknown) = only.iter().flatten().find(|name| !names.contains(name)) {
+                let found = format!("there is no figure `{unknown}`");
+                return Err(Error::invalid("only", found, format!("choose from {}", names.join(", "))));
+            }
+            let mut written = Vec::new();
+            let is_asked = |id: &String| only.as_ref().is_none_or(|only| only.contains(id));
+            let Some(to) = &folder else { return Ok((names, written)) };
+            for (place, figure) in all.into_iter().filter(|(_, figure)| is_asked(&figure.id)) {
+                // Settings of a sweep have figures of the same names.
+                let into = to.join(place.strip_prefix(self.project.folder()).unwrap_or(&place));
+                std::fs::create_dir_all(&into)
+                    .map_err(|e| Error::file(&into, e, "choose a folder you may write to"))?;
+                for format in [Format::Svg, Format::Png] {
+                    if formats.iter().any(|asked| asked == format.extension()) {
+                        let path = into.join(format!("{}.{}", figure.id, format.extension()));
+                        write_atomically(&path, &report::draw(figure, width, format)?)?;
+                        written.push(path);
+                    }
+                }
+                let path = into.join(format!("{}.csv", figure.id));
+                write_atomically(&path, &figure.table()?.to_csv()?)?;
+                written.push(path);
+            }
+            Ok((names, written))
+        })
+    }
+
+    /// The same study with the measurements of another file.
+    fn with_measurements(&self, py: Python<'_>, file: PathBuf) -> PyResult<Self> {
+        guarded(py, || {
+            let project = run::Project::new(self.project.settings().to_vec(), self.project.folder().to_path_buf());
+            Ok(Self { project: Arc::new(project.with_measurements(&file)), line: self.line.clone() })
+        })
+    }
 }

@@ -381,6 +381,25 @@ pub(super) fn infer(
     })
 }
 
+/// Log evidence of every T-draw, and mean and sd of each unknown (rows) given each of them (columns).
+pub(super) fn components(prepared: &Prepared) -> Result<(Vec<f64>, Matrix, Matrix)> {
+    let refused = |why: &str| Error::invalid("infer.engine", format!("no exact I-step: {why}"), "use \"auto\"");
+    let model = prepared.exact().map_err(refused)?;
+    let (dim, n) = (model.prior.len(), model.posteriors.len());
+    let (mut means, mut sds) = (Matrix::zeros(dim, n), Matrix::zeros(dim, n));
+    for (s, normal) in model.posteriors.iter().enumerate() {
+        let mean = model.natural(&normal.mean);
+        for d in 0..dim {
+            let mut half = vec![0.0; dim];
+            half[d] = model.prior[d].1;
+            solve_lower(&normal.factor, &mut half);
+            means[(d, s)] = mean[d];
+            sds[(d, s)] = half.iter().map(|x| x * x).sum::<f64>().sqrt();
+        }
+    }
+    Ok((model.posteriors.iter().map(|normal| normal.log_evidence).collect(), means, sds))
+}
+
 /// Where `truth` lies in the posterior by every method; nothing else is computed of them.
 pub(super) fn locate(
     prepared: &Prepared,

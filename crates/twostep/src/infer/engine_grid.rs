@@ -1,11 +1,13 @@
 //! I-posteriors by adaptive quadrature: E-Post and E-Lik from one grid over the posteriors of all T-draws.
 
+use super::components::Moments;
 use super::integrated::{Integrated, Work};
 use super::locate::{Located, Place};
 use super::propagation::Method;
 use super::summary::{QuantitySummary, derived_from_grid, from_draws, from_grid};
 use super::{Diagnostics, Engine, IPosterior, InferSpec, Prepared, agreement, favoured};
 use crate::error::Result;
+use crate::matrix::Matrix;
 use crate::mcmc::quadrature::{self, Grid, Refined, Settings};
 use crate::monitor::{Monitor, Proceed};
 use crate::special::log_sum_exp;
@@ -54,6 +56,38 @@ pub(super) fn locate(
 /// Log evidence of every T-draw.
 pub(super) fn log_evidences(prepared: &Prepared, spec: &InferSpec, monitor: &dyn Monitor) -> Result<Vec<f64>> {
     solve(prepared, spec, &[Method::EPost], monitor, |solved| solved.resolved.refined.log_evidence.clone())
+}
+
+/// Log evidence of every T-draw, and mean and sd of each unknown (rows) given each of them (columns): by the nodes of E-Post, where
+/// every T-draw has its weight.
+pub(super) fn components(
+    prepared: &Prepared,
+    spec: &InferSpec,
+    monitor: &dyn Monitor,
+) -> Result<(Vec<f64>, Matrix, Matrix)> {
+    solve(prepared, spec, &[Method::EPost], monitor, |solved| {
+        let m = solved.judged.iter().position(|method| *method == Method::EPost).unwrap_or(0);
+        let (grid, offsets) = (&solved.resolved.grids[m], solved.resolved.offsets());
+        let mut nodes: Vec<(Vec<f64>, f64)> = Vec::new();
+        // Nodes that cannot move a digit.
+        grid.for_each_node(|x, weight| nodes.extend((weight > 1e-16).then(|| (x.to_vec(), weight))));
+        let centre: Vec<f64> = (0..grid.dim()).map(|d| grid.moments(d).0).collect();
+        let of_block = |block: &[(Vec<f64>, f64)]| {
+            let (mut work, mut shares) = (Work::default(), Vec::new());
+            let mut moments = Moments::new(grid.dim(), solved.log_alpha.len());
+            for (x, weight) in block {
+                solved.components.responsibilities(x, &offsets[m], &mut work, &mut shares);
+                moments.add(x, &centre, *weight, &shares);
+            }
+            moments
+        };
+        // In blocks of a fixed size, so that the sum does not depend on the number of threads.
+        let blocks: Vec<Moments> = nodes.par_chunks(64).map(of_block).collect();
+        let moments = blocks.into_iter().reduce(Moments::merge);
+        let moments = moments.unwrap_or_else(|| Moments::new(grid.dim(), solved.log_alpha.len()));
+        let (means, sds) = moments.finish(&centre);
+        (solved.resolved.refined.log_evidence.clone(), means, sds)
+    })
 }
 
 /// Methods that share one grid: E-Post and E-Lik mix the same posteriors, one per T-draw; the others have a density of their

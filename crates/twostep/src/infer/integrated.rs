@@ -862,6 +862,13 @@ impl<'a> Integrated<'a> {
         Grid::from_panels(Axis::Log { lower: from, upper: to }, &edges, values)
     }
 
+    /// How much each component accounts for the unknowns, sds integrated out: `shares[s] ∝ exp(offset[s] + l_s(x))`.
+    pub(super) fn responsibilities(&self, x: &[f64], offset: &[f64], work: &mut Work, shares: &mut Vec<f64>) {
+        self.integrate(x, f64::INFINITY, work);
+        shares.clone_from(&work.total);
+        kernels::log_mean_exp_weights(offset, shares);
+    }
+
     /// A draw of the component (the T-draw, or 0 of a pooled density) and of every sd given the unknowns.
     pub(super) fn draw(&self, x: &[f64], offset: &[f64], work: &mut Work, rng: &mut impl Rng) -> (usize, Vec<f64>) {
         self.integrate(x, f64::INFINITY, work);

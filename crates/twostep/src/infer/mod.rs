@@ -2,6 +2,7 @@
 //! everywhere.
 
 mod budget;
+mod components;
 mod conditioned;
 mod density;
 mod engine_exact;
@@ -17,6 +18,7 @@ mod summary;
 mod target;
 
 pub use budget::{Budget, VarianceShare, VarianceShares, budget};
+pub use components::Components;
 pub use density::Density;
 pub use engine_exact::linear_gaussian;
 pub use likelihoods::{Likelihoods, Link, OutputTerm, Workspace};

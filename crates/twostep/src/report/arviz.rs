@@ -1,4 +1,5 @@
-//! Results as netCDF-4 files that ArviZ opens: `METHOD.nc` for each I-posterior, `calibration_METHOD.nc` for each calibration.
+//! Results in the groups that ArviZ knows, and as netCDF-4 files of them: `METHOD.nc` for each I-posterior, `calibration_METHOD.nc`
+//! for each calibration.
 
 use super::words;
 use crate::calibrate::Trial;
@@ -24,13 +25,69 @@ const MOST_DRAWS: usize = 1000;
 /// What says that a file is ours.
 const LIBRARY: &str = "twostep";
 
-/// Name and content of the file of each I-posterior.
+/// A group: its dimensions with their coordinates, and its variables.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Its name.
+    pub name: &'static str,
+    /// What it was made by and of.
+    pub attributes: Attributes,
+    /// Name and coordinate of each dimension.
+    pub dimensions: Vec<(String, Vec<i64>)>,
+    /// Its variables.
+    pub variables: Vec<Variable>,
+}
+
+/// A variable of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variable {
+    /// A legal name: letters, digits and underscores.
+    pub name: String,
+    /// Its dimensions, the last of which moves fastest.
+    pub dimensions: Vec<String>,
+    /// Its values.
+    pub values: Values,
+    /// The name that the study has for it, and its unit.
+    pub attributes: Attributes,
+    /// Whether it is a coordinate of the others.
+    pub is_coordinate: bool,
+}
+
+/// Values of a variable.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Values {
+    /// Numbers.
+    Reals(Vec<f64>),
+    /// Whole numbers.
+    Counts(Vec<i64>),
+    /// Yes or no.
+    Flags(Vec<bool>),
+}
+
+/// Texts by name.
+pub type Attributes = Vec<(&'static str, String)>;
+
+/// The groups of the I-posterior by the method of this name; none where the I-step has no such answer.
 ///
 /// Groups: `posterior` (unknowns, unknown sds, derived quantities), `sample_stats`, `log_likelihood` and
 /// `posterior_predictive` of each measured output, `prior`, `observed_data`, and `constant_data` with the conditions. Draws are
 /// equally weighted. A log-likelihood is that of one measurement given the I-draw and its T-draw, see [`log_likelihoods`];
 /// predictions are by the same pairs. Both are thinned evenly to 1000 draws of a chain and 8 MB, which their attribute
-/// `thinned` and the coordinate `draw` tell. The bytes are a function of the results.
+/// `thinned` and the coordinate `draw` tell.
+///
+/// # Errors
+/// None that results of this program have.
+pub fn groups(findings: &Findings, method: &str) -> Result<Vec<Group>> {
+    let answer = findings.answers.iter().find(|answer| answer.method == method);
+    match (findings.prepared()?, answer) {
+        (Some(prepared), Some(answer)) => {
+            Ok(answer_groups(findings, &prepared, &findings.study.derived_quantities()?, answer))
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Name and content of the file of each I-posterior: see [`groups`]. The bytes are a function of the results.
 ///
 /// # Errors
 /// None that results of this program have.
@@ -38,16 +95,14 @@ pub fn files(findings: &Findings) -> Result<Files> {
     let (Some(prepared), Some(_)) = (findings.prepared()?, &findings.posterior) else { return Ok(Vec::new()) };
     let derived = findings.study.derived_quantities()?;
     let of_answer = |answer: &IPosterior| {
-        Ok((format!("{}.nc", answer.method), answer_file(findings, &prepared, &derived, answer)?))
+        let groups = answer_groups(findings, &prepared, &derived, answer);
+        Ok((format!("{}.nc", answer.method), file(&groups)?))
     };
     findings.answers.iter().map(of_answer).collect()
 }
 
 /// Name and content of the file of each method that was calibrated, with the number of the setting in its name where there is a
-/// sweep.
-///
-/// Group `prior_sbc`: the place of the truth in the posterior of each unknown, between 0 and 1, one draw a trial. Trials that failed
-/// are left out. `t_trial`, `i_trial` (from one) and `weight` are coordinates.
+/// sweep: see [`calibration_group`].
 ///
 /// # Errors
 /// None that results of this program have.
@@ -59,13 +114,13 @@ pub fn calibration_files(project: &Project, calibrations: &[Calibration]) -> Res
                 true => format!("calibration_{}.nc", method.name()),
                 false => format!("calibration_{}_setting-{number}.nc", method.name()),
             };
-            files.push((name, calibration_file(&setting.study, calibration, *method)?));
+            files.push((name, file(&[calibration_group(&setting.study, calibration, *method)])?));
         }
     }
     Ok(files)
 }
 
-fn answer_file(findings: &Findings, prepared: &Prepared, derived: &[Derived], answer: &IPosterior) -> Result<Vec<u8>> {
+fn answer_groups(findings: &Findings, prepared: &Prepared, derived: &[Derived], answer: &IPosterior) -> Vec<Group> {
     let study = &findings.study;
     let (chains, length) = (answer.chains.max(1), answer.draws.len() / answer.chains.max(1));
     let record = findings.records.iter().find(|(stage, _)| *stage == Stage::Infer).map(|(_, record)| record);
@@ -77,14 +132,12 @@ fn answer_file(findings: &Findings, prepared: &Prepared, derived: &[Derived], an
         attributes.extend(utc(record.finished).map(|time| ("created_at", time)));
     }
     let version = record.map_or(VERSION, |record| &record.version);
-    let mut file = File::new(version, attributes);
+    let origin = origin(version, attributes);
     let every = Draws { chains, places: (0..length).collect() };
 
     let quantities = Quantities { study, parameters: &findings.parameters, derived };
-    let mut group = file.group("posterior", Some(&every), &[])?;
-    quantities.write(&mut group, &answer.draws)?;
-
-    write_sample_stats(&mut file, &every, findings, prepared, answer)?;
+    let mut groups = vec![quantities.fill(Group::new("posterior", &origin, Some(&every), &[]), &answer.draws)];
+    groups.extend(sample_stats(&origin, &every, findings, prepared, answer));
 
     let mut names = Names::default();
     let measured: Vec<(usize, &Measured, String)> = (findings.measured.iter().enumerate())
@@ -103,19 +156,20 @@ fn answer_file(findings: &Findings, prepared: &Prepared, derived: &[Derived], an
             t_draws: answer.t_draws.as_ref().map(|own| kept.of(own, length)),
             ..answer.clone()
         };
-        let mut likelihoods = file.group("log_likelihood", Some(&kept), &rows)?;
+        let mut likelihoods = Group::new("log_likelihood", &origin, Some(&kept), &rows);
         for ((o, measured, name), (row, _)) in measured.iter().zip(&rows) {
             let values = log_likelihoods(study, posterior, &findings.parameters, &thinned, *o, measured);
-            likelihoods.per_draw(name, &measured.output, None, &[row], &values.concat())?;
+            likelihoods.per_draw(name, &measured.output, None, &[row], values.concat());
         }
-        let mut predictions = file.group("posterior_predictive", Some(&kept), &rows)?;
+        let mut predictions = Group::new("posterior_predictive", &origin, Some(&kept), &rows);
         for ((o, measured, name), (row, _)) in measured.iter().zip(&rows) {
             let (known, sd) = (&measured.known, measured.sd.as_deref());
             let values = predicted(study, posterior, &findings.parameters, &thinned, *o, known, sd);
             let values: Vec<f64> = values.into_iter().flat_map(|of_draw| of_draw.measured).collect();
             let unit = study.outputs[*o].unit.as_deref();
-            predictions.per_draw(name, &measured.output, unit, &[row], &values)?;
+            predictions.per_draw(name, &measured.output, unit, &[row], values);
         }
+        groups.extend([likelihoods, predictions]);
     }
 
     let prior_draws = Draws { chains: 1, places: (0..answer.draws.len().min(PRIOR_DRAWS)).collect() };
@@ -125,66 +179,66 @@ fn answer_file(findings: &Findings, prepared: &Prepared, derived: &[Derived], an
         prepared.prior().marginals().iter().map(|marginal| marginal.sample(&mut rng)).collect::<Vec<f64>>()
     };
     let drawn: Vec<Vec<f64>> = prior_draws.places.iter().map(draw).collect();
-    quantities.write(&mut file.group("prior", Some(&prior_draws), &[])?, &drawn)?;
+    groups.push(quantities.fill(Group::new("prior", &origin, Some(&prior_draws), &[]), &drawn));
 
-    let mut observed = file.group("observed_data", None, &rows)?;
+    let mut observed = Group::new("observed_data", &origin, None, &rows);
     for ((o, measured, name), (row, _)) in measured.iter().zip(&rows) {
-        observed.variable(
-            name,
-            &[row],
-            &measured.y,
-            &described(&measured.output, study.outputs[*o].unit.as_deref()),
-        )?;
+        let attributes = described(&measured.output, study.outputs[*o].unit.as_deref());
+        observed.variable(name, &[row], Values::Reals(measured.y.clone()), attributes);
     }
-    let mut constant = file.group("constant_data", None, &rows)?;
+    let mut constant = Group::new("constant_data", &origin, None, &rows);
     let mut names = Names::of(rows.iter().map(|(row, _)| row.clone()));
     for ((_, measured, output), (row, _)) in measured.iter().zip(&rows) {
         let own = |name: &str| if single { name.to_owned() } else { format!("{output}_{name}") };
         for (d, condition) in study.conditions.iter().enumerate().take(measured.known.cols()) {
             let attributes = described(&condition.name, condition.unit.as_deref());
-            constant.variable(&names.legal(&own(&condition.name)), &[row], &measured.known.col(d), &attributes)?;
+            let values = Values::Reals(measured.known.col(d));
+            constant.variable(&names.legal(&own(&condition.name)), &[row], values, attributes);
         }
         if let Some(sd) = &measured.sd {
-            constant.variable(&names.legal(&own("sd")), &[row], sd, &[])?;
+            constant.variable(&names.legal(&own("sd")), &[row], Values::Reals(sd.clone()), Vec::new());
         }
     }
-    file.bytes()
+    groups.extend([observed, constant]);
+    groups
 }
 
-fn write_sample_stats(
-    file: &mut File,
+fn sample_stats(
+    origin: &Attributes,
     every: &Draws,
     findings: &Findings,
     prepared: &Prepared,
     answer: &IPosterior,
-) -> Result<()> {
-    let dims: [&str; 2] = ["chain", "draw"];
+) -> Option<Group> {
+    const DIMENSIONS: [&str; 2] = ["chain", "draw"];
+    let mut group = Group::new("sample_stats", origin, Some(every), &[]);
+    let text = |text: String| vec![("description", text)];
     if let Some(transitions) = &answer.transitions {
-        let mut group = file.group("sample_stats", Some(every), &[])?;
-        let real = |f: fn(&Transition) -> f64| transitions.iter().map(f).collect::<Vec<_>>();
-        let count = |f: fn(&Transition) -> u64| transitions.iter().map(|t| f(t) as i64).collect::<Vec<_>>();
-        let diverging: Vec<i8> = transitions.iter().map(|t| i8::from(t.diverging)).collect();
-        let text = "log density of the I-posterior on the real line, where the sampler moves";
-        group.variable("lp", &dims, &real(|t| t.log_density), &[("description", text.to_owned())])?;
-        group.variable("energy", &dims, &real(|t| t.energy), &[])?;
-        group.variable("acceptance_rate", &dims, &real(|t| t.acceptance), &[])?;
-        group.variable("step_size", &dims, &real(|t| t.step_size), &[])?;
-        group.variable("tree_depth", &dims, &count(|t| t.tree_depth), &[])?;
-        group.variable("n_steps", &dims, &count(|t| t.n_steps), &[])?;
-        // How xarray keeps booleans.
-        return group.variable("diverging", &dims, &diverging, &[("dtype", "bool".to_owned())]);
+        let real = |f: fn(&Transition) -> f64| Values::Reals(transitions.iter().map(f).collect());
+        let count = |f: fn(&Transition) -> u64| Values::Counts(transitions.iter().map(|t| f(t) as i64).collect());
+        let density = "log density of the I-posterior on the real line, where the sampler moves";
+        group.variable("lp", &DIMENSIONS, real(|t| t.log_density), text(density.to_owned()));
+        group.variable("energy", &DIMENSIONS, real(|t| t.energy), Vec::new());
+        group.variable("acceptance_rate", &DIMENSIONS, real(|t| t.acceptance), Vec::new());
+        group.variable("step_size", &DIMENSIONS, real(|t| t.step_size), Vec::new());
+        group.variable("tree_depth", &DIMENSIONS, count(|t| t.tree_depth), Vec::new());
+        group.variable("n_steps", &DIMENSIONS, count(|t| t.n_steps), Vec::new());
+        let diverging = Values::Flags(transitions.iter().map(|t| t.diverging).collect());
+        group.variable("diverging", &DIMENSIONS, diverging, Vec::new());
+        return Some(group);
     }
-    let Some(method) = Method::named(&answer.method) else { return Ok(()) };
+    let method = Method::named(&answer.method)?;
     let t_draws = answer.t_draws.as_deref();
-    let Some(lp) = prepared.log_densities(&findings.study.infer, method, &answer.draws, t_draws) else {
-        return Ok(());
-    };
+    let lp = prepared.log_densities(&findings.study.infer, method, &answer.draws, t_draws)?;
     let of = if t_draws.is_some() { "of the draw under its own T-draw" } else { "of the I-posterior" };
-    let text = format!("log density {of}, up to a constant, in the units of the unknowns");
-    file.group("sample_stats", Some(every), &[])?.variable("lp", &dims, &lp, &[("description", text)])
+    let density = format!("log density {of}, up to a constant, in the units of the unknowns");
+    group.variable("lp", &DIMENSIONS, Values::Reals(lp), text(density));
+    Some(group)
 }
 
-fn calibration_file(study: &Study, calibration: &Calibration, method: Method) -> Result<Vec<u8>> {
+/// Group `prior_sbc` of a method that was calibrated: the place of the truth in the posterior of each unknown, between 0 and 1, one
+/// draw a trial. Trials that failed are left out. `t_trial`, `i_trial` (from one) and `weight` are coordinates.
+pub fn calibration_group(study: &Study, calibration: &Calibration, method: Method) -> Group {
     let trials = || calibration.trials.iter().filter(|t| t.method == method.name() && t.failed.is_none());
     let plan = &calibration.plan;
     let mut attributes = vec![("study", study.name.clone()), ("method", method.name().to_owned())];
@@ -192,24 +246,21 @@ fn calibration_file(study: &Study, calibration: &Calibration, method: Method) ->
     attributes.push(("study_hash", plan.fingerprint.clone()));
     attributes.extend(setting(&plan.label));
     let version = calibration.made_by.last().map_or(VERSION, |heading| &heading.version);
-    let mut file = File::new(version, attributes);
     let draws = Draws { chains: 1, places: (0..trials().count()).collect() };
-    let mut group = file.group("prior_sbc", Some(&draws), &[])?;
-    let numbers = |f: fn(&Trial) -> usize| trials().map(|t| f(t) as i64 + 1).collect::<Vec<_>>();
-    group.variable("t_trial", &["draw"], &numbers(|t| t.t_trial), &[])?;
-    group.variable("i_trial", &["draw"], &numbers(|t| t.i_trial), &[])?;
-    group.variable("weight", &["draw"], &trials().map(|t| t.weight).collect::<Vec<_>>(), &[])?;
+    let mut group = Group::new("prior_sbc", &origin(version, attributes), Some(&draws), &[]);
+    let numbers = |f: fn(&Trial) -> usize| Values::Counts(trials().map(|t| f(t) as i64 + 1).collect());
+    group.coordinate("t_trial", "draw", numbers(|t| t.t_trial));
+    group.coordinate("i_trial", "draw", numbers(|t| t.i_trial));
+    group.coordinate("weight", "draw", Values::Reals(trials().map(|t| t.weight).collect()));
     let mut names = Names::of(["t_trial", "i_trial", "weight"].map(String::from).into_iter());
     let ranked: Vec<&str> =
         trials().next().map_or(Vec::new(), |t| t.ranked.iter().map(|r| r.unknown.as_str()).collect());
     for unknown in ranked {
         let of_trial = |t: &Trial| t.ranked.iter().find(|r| r.unknown == unknown).map_or(f64::NAN, |r| r.pit);
-        let pits: Vec<f64> = trials().map(of_trial).collect();
-        let mut attributes = described(unknown, None);
-        attributes.push(("coordinates", "t_trial i_trial weight".to_owned()));
-        group.variable(&names.legal(unknown), &["chain", "draw"], &pits, &attributes)?;
+        let pits = Values::Reals(trials().map(of_trial).collect());
+        group.variable(&names.legal(unknown), &["chain", "draw"], pits, described(unknown, None));
     }
-    file.bytes()
+    group
 }
 
 /// Unknowns, unknown sds and derived quantities.
@@ -220,18 +271,18 @@ struct Quantities<'a> {
 }
 
 impl Quantities<'_> {
-    fn write(&self, group: &mut Group<'_>, draws: &[Vec<f64>]) -> Result<()> {
+    fn fill(&self, mut group: Group, draws: &[Vec<f64>]) -> Group {
         let mut names = Names::default();
         for (d, name) in self.parameters.iter().enumerate() {
             let values: Vec<f64> = draws.iter().map(|x| x[d]).collect();
             let unit = self.study.unknowns.get(d).and_then(|unknown| unknown.unit.as_deref());
-            group.per_draw(&names.legal(name), name, unit, &[], &values)?;
+            group.per_draw(&names.legal(name), name, unit, &[], values);
         }
         for Derived { name, expression } in self.derived {
             let values: Vec<f64> = draws.iter().map(|x| expression.eval_scalar(x)).collect();
-            group.per_draw(&names.legal(name), name, None, &[], &values)?;
+            group.per_draw(&names.legal(name), name, None, &[], values);
         }
-        Ok(())
+        group
     }
 }
 
@@ -261,87 +312,108 @@ fn setting(label: &[(String, String)]) -> Option<(&'static str, String)> {
     (!label.is_empty()).then(|| ("setting", words::setting(label)))
 }
 
-type Attributes = Vec<(&'static str, String)>;
-
 /// The name that the study has for a variable, and its unit.
 fn described(name: &str, unit: Option<&str>) -> Attributes {
     let unit = unit.map(|unit| ("units", unit.to_owned()));
     std::iter::once(("long_name", name.to_owned())).chain(unit).collect()
 }
 
-/// A file that is being made.
-struct File {
-    builder: NcFileBuilder,
-    attributes: Attributes,
+/// What every group says of where it comes from.
+fn origin(version: &str, attributes: Attributes) -> Attributes {
+    let library = [("inference_library", LIBRARY.to_owned()), ("inference_library_version", version.to_owned())];
+    library.into_iter().chain(attributes).collect()
 }
 
-/// One group of it, which has dimensions of its own.
-struct Group<'a> {
-    builder: &'a mut NcFileBuilder,
-    name: &'static str,
-    dims: Vec<(String, DimensionId)>,
-}
-
-impl File {
-    fn new(version: &str, attributes: Attributes) -> Self {
-        let library = [("inference_library", LIBRARY.to_owned()), ("inference_library_version", version.to_owned())];
-        Self { builder: NcFileBuilder::new(), attributes: library.into_iter().chain(attributes).collect() }
-    }
-
-    fn group(&mut self, name: &'static str, draws: Option<&Draws>, rows: &[(String, usize)]) -> Result<Group<'_>> {
-        for (key, value) in &self.attributes {
-            self.builder.add_group_attribute(name, *key, text(value)).map_err(broken)?;
-        }
-        let mut group = Group { builder: &mut self.builder, name, dims: Vec::new() };
+impl Group {
+    fn new(name: &'static str, origin: &Attributes, draws: Option<&Draws>, rows: &[(String, usize)]) -> Self {
+        let mut group = Self { name, attributes: origin.clone(), dimensions: Vec::new(), variables: Vec::new() };
         if let Some(Draws { chains, places }) = draws {
-            group.dimension("chain", (0..*chains as i64).collect())?;
-            group.dimension("draw", places.iter().map(|&i| i as i64).collect())?;
+            group.dimensions.push(("chain".into(), (0..*chains as i64).collect()));
+            group.dimensions.push(("draw".into(), places.iter().map(|&i| i as i64).collect()));
             if let Some(step) = places.get(1).filter(|step| **step > 1) {
-                let thinned = text(&format!("draws 0, {step}, {}, ... of each chain", 2 * step));
-                group.builder.add_group_attribute(name, "thinned", thinned).map_err(broken)?;
+                group.attributes.push(("thinned", format!("draws 0, {step}, {}, ... of each chain", 2 * step)));
             }
         }
-        for (row, n) in rows {
-            group.dimension(row, (0..*n as i64).collect())?;
-        }
-        Ok(group)
-    }
-
-    fn bytes(&self) -> Result<Vec<u8>> {
-        let written = self.builder.to_vec(NcWriteOptions { format: NcWriteFormat::Nc4 });
-        written.map(|(_, bytes)| bytes).map_err(broken)
-    }
-}
-
-impl Group<'_> {
-    /// A dimension with its coordinate.
-    fn dimension(&mut self, name: &str, coordinate: Vec<i64>) -> Result<()> {
-        let path = format!("{}/{name}", self.name);
-        let id = self.builder.add_dimension_path(path, coordinate.len() as u64).map_err(broken)?;
-        self.dims.push((name.to_owned(), id));
-        self.variable(name, &[name], &coordinate, &[])
+        group.dimensions.extend(rows.iter().map(|(row, n)| (row.clone(), (0..*n as i64).collect())));
+        group
     }
 
     /// A value for each draw, and for each row of further dimensions.
-    fn per_draw(&mut self, name: &str, own: &str, unit: Option<&str>, rows: &[&str], values: &[f64]) -> Result<()> {
-        self.variable(name, &[&["chain", "draw"], rows].concat(), values, &described(own, unit))
+    fn per_draw(&mut self, name: &str, own: &str, unit: Option<&str>, rows: &[&str], values: Vec<f64>) {
+        self.variable(name, &[&["chain", "draw"], rows].concat(), Values::Reals(values), described(own, unit));
     }
 
-    fn variable<T: NcWriteType>(
-        &mut self,
-        name: &str,
-        dims: &[&str],
-        values: &[T],
-        attributes: &[(&'static str, String)],
-    ) -> Result<()> {
-        let id = |dim: &&str| self.dims.iter().find(|(name, _)| name == dim).map(|(_, id)| *id);
-        let dims: Vec<DimensionId> = dims.iter().filter_map(id).collect();
-        let variable = self.builder.add_variable_path::<T>(format!("{}/{name}", self.name), &dims).map_err(broken)?;
-        for (key, value) in attributes {
-            self.builder.add_variable_attribute(variable, *key, text(value)).map_err(broken)?;
-        }
-        self.builder.write_variable(variable, values).map_err(broken)
+    fn coordinate(&mut self, name: &str, dimension: &str, values: Values) {
+        self.variable(name, &[dimension], values, Vec::new());
+        self.variables.iter_mut().last().into_iter().for_each(|variable| variable.is_coordinate = true);
     }
+
+    fn variable<D: AsRef<str>>(&mut self, name: &str, dimensions: &[D], values: Values, attributes: Attributes) {
+        let dimensions = dimensions.iter().map(|dimension| dimension.as_ref().to_owned()).collect();
+        self.variables.push(Variable { name: name.to_owned(), dimensions, values, attributes, is_coordinate: false });
+    }
+}
+
+/// The content of a file of groups.
+fn file(groups: &[Group]) -> Result<Vec<u8>> {
+    let mut builder = NcFileBuilder::new();
+    for group in groups {
+        write_group(&mut builder, group).map_err(broken)?;
+    }
+    let written = builder.to_vec(NcWriteOptions { format: NcWriteFormat::Nc4 });
+    written.map(|(_, bytes)| bytes).map_err(broken)
+}
+
+fn write_group(builder: &mut NcFileBuilder, group: &Group) -> std::result::Result<(), netcdf_writer::Error> {
+    for (key, value) in &group.attributes {
+        builder.add_group_attribute(group.name, *key, text(value))?;
+    }
+    let path = |name: &str| format!("{}/{name}", group.name);
+    let mut ids: Vec<(&str, DimensionId)> = Vec::new();
+    for (name, coordinate) in &group.dimensions {
+        let id = builder.add_dimension_path(path(name), coordinate.len() as u64)?;
+        ids.push((name, id));
+        write_variable(builder, path(name), &[id], coordinate, &[])?;
+    }
+    let coordinates: Vec<&str> = group
+        .variables
+        .iter()
+        .filter(|variable| variable.is_coordinate)
+        .map(|variable| variable.name.as_str())
+        .collect();
+    for Variable { name, dimensions, values, attributes, is_coordinate } in &group.variables {
+        let id = |dimension: &String| ids.iter().find(|(name, _)| name == dimension).map(|(_, id)| *id);
+        let dimensions: Vec<DimensionId> = dimensions.iter().filter_map(id).collect();
+        let mut attributes = attributes.clone();
+        if !is_coordinate && !coordinates.is_empty() {
+            attributes.push(("coordinates", coordinates.join(" ")));
+        }
+        match values {
+            Values::Reals(values) => write_variable(builder, path(name), &dimensions, values, &attributes)?,
+            Values::Counts(values) => write_variable(builder, path(name), &dimensions, values, &attributes)?,
+            Values::Flags(values) => {
+                // How xarray keeps booleans.
+                attributes.push(("dtype", "bool".to_owned()));
+                let values: Vec<i8> = values.iter().map(|flag| i8::from(*flag)).collect();
+                write_variable(builder, path(name), &dimensions, &values, &attributes)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_variable<T: NcWriteType>(
+    builder: &mut NcFileBuilder,
+    path: String,
+    dimensions: &[DimensionId],
+    values: &[T],
+    attributes: &[(&'static str, String)],
+) -> std::result::Result<(), netcdf_writer::Error> {
+    let variable = builder.add_variable_path::<T>(path, dimensions)?;
+    for (key, value) in attributes {
+        builder.add_variable_attribute(variable, *key, text(value))?;
+    }
+    builder.write_variable(variable, values)
 }
 
 /// Names that are legal in netCDF, each once.

@@ -31,8 +31,17 @@ const TRIALS: &str = "I-trials of one T-trial share a surrogate, so that they ar
 /// # Errors
 /// None that a calibration of this program has.
 pub fn figures(project: &Project, calibrations: &[Calibration]) -> Result<Vec<Figure>> {
+    figures_of(project, calibrations, None)
+}
+
+/// The same of the setting of this number alone, where one is given.
+///
+/// # Errors
+/// None that a calibration of this program has.
+pub fn figures_of(project: &Project, calibrations: &[Calibration], only: Option<usize>) -> Result<Vec<Figure>> {
     let studies = project.settings().iter().map(|setting| &setting.study);
-    let sweep = Sweep::new(calibrations.iter().zip(studies));
+    let settings = calibrations.iter().zip(studies).enumerate();
+    let sweep = Sweep::new(settings.filter(|(i, _)| only.is_none_or(|only| only == *i)).map(|(_, setting)| setting));
     let mut figures = vec![sweep.ecdf(), sweep.log_gamma(), sweep.sharpness(), sweep.coverage()];
     if sweep.axis.is_some() {
         figures.push(sweep.coverage_90());

@@ -91,6 +91,34 @@ pub(super) fn of(ink: Ink) -> Look {
     }
 }
 
+/// A look as other programs draw it, on white.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Style {
+    /// What it stands for: `e-lik`, `data`.
+    pub name: &'static str,
+    /// Colour, as `#rrggbb`.
+    pub colour: &'static str,
+    /// Lengths of dashes and gaps in points, apart by spaces; empty for a whole line.
+    pub dashes: &'static str,
+    /// `circle`, `square`, `triangle`, `diamond` or `cross`.
+    pub marker: &'static str,
+    /// Opacity of bands.
+    pub band: f64,
+}
+
+/// The style of what a mark stands for.
+pub fn style(ink: Ink) -> Style {
+    let Look { name, light, dashes, marker, band, .. } = of(ink);
+    let marker = match marker {
+        Marker::Circle => "circle",
+        Marker::Square => "square",
+        Marker::Triangle => "triangle",
+        Marker::Diamond => "diamond",
+        Marker::Cross => "cross",
+    };
+    Style { name, colour: light, dashes, marker, band }
+}
+
 impl Look {
     pub(super) fn colour(&self, theme: Theme) -> String {
         match theme {

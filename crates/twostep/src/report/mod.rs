@@ -18,6 +18,7 @@ mod sweep;
 mod text;
 pub mod words;
 
+pub use look::{Style, style};
 pub use png::png;
 pub use svg::file as svg;
 
@@ -62,15 +63,7 @@ pub struct SettingReport {
 impl SettingReport {
     fn new(project: &Project, index: usize) -> Result<Self> {
         let findings = project.findings(index)?;
-        let stream = Stream::root(findings.study.seed).named("report");
-        let budgets = match findings.prepared()? {
-            Some(prepared) => {
-                let of_answer =
-                    |answer| infer::budget(&prepared, &findings.study.infer, answer, stream.named("budget"));
-                findings.answers.iter().map(of_answer).collect()
-            }
-            None => Vec::new(),
-        };
+        let budgets = budgets(&findings)?;
         let known: Vec<&Budget> = budgets.iter().flatten().collect();
         let checks = answer::checks(&findings);
         let mut figures = answer::figures(&findings, &known, &checks);
@@ -80,17 +73,67 @@ impl SettingReport {
 
     /// The surrogate's part of the variance of each quantity of the answer: approximation error and epistemic uncertainty.
     fn surrogate_shares(&self) -> Vec<(String, f64)> {
-        // A method that denies the surrogate's uncertainty has no share of it, and one that rests on few T-draws does not know it.
-        let carries = |answer: &IPosterior| {
-            let is_mixture = Method::named(&answer.method).is_some_and(Method::is_mixture);
-            is_mixture && answer.diagnostics.effective_t_draws.is_none_or(|effective| effective >= FEW_T_DRAWS)
-        };
-        let (Some(Ok(budget)), true) = (self.budgets.first(), self.findings.answers.first().is_some_and(carries))
-        else {
-            return Vec::new();
-        };
-        let share = |q: &crate::infer::VarianceShares| (q.name.clone(), q.approximation.share + q.epistemic.share);
-        budget.quantities.iter().filter(|q| q.are_known()).map(share).collect()
+        surrogate_shares(&self.findings, &self.budgets)
+    }
+}
+
+/// What the variance of each answer is made of, or why that is not known; empty where the I-step is not finished.
+///
+/// # Errors
+/// None that finished results have.
+pub fn budgets(findings: &Findings) -> Result<Vec<std::result::Result<Budget, String>>> {
+    let Some(prepared) = findings.prepared()? else { return Ok(Vec::new()) };
+    let stream = Stream::root(findings.study.seed).named("report").named("budget");
+    let of_answer = |answer| infer::budget(&prepared, &findings.study.infer, answer, stream);
+    Ok(findings.answers.iter().map(of_answer).collect())
+}
+
+fn surrogate_shares(findings: &Findings, budgets: &[std::result::Result<Budget, String>]) -> Vec<(String, f64)> {
+    // A method that denies the surrogate's uncertainty has no share of it, and one that rests on few T-draws does not know it.
+    let carries = |answer: &IPosterior| {
+        let is_mixture = Method::named(&answer.method).is_some_and(Method::is_mixture);
+        is_mixture && answer.diagnostics.effective_t_draws.is_none_or(|effective| effective >= FEW_T_DRAWS)
+    };
+    let (Some(Ok(budget)), true) = (budgets.first(), findings.answers.first().is_some_and(carries)) else {
+        return Vec::new();
+    };
+    let share = |q: &crate::infer::VarianceShares| (q.name.clone(), q.approximation.share + q.epistemic.share);
+    budget.quantities.iter().filter(|q| q.are_known()).map(share).collect()
+}
+
+/// How far the answer of a setting can be trusted, as the report says it; `enough` and `calibration` where they are known.
+///
+/// # Errors
+/// None that finished results have.
+pub fn trust(
+    findings: &Findings,
+    enough: Option<&Enough>,
+    calibration: Option<&Calibration>,
+) -> Result<Vec<words::Sentence>> {
+    let evidence = words::Evidence {
+        surrogate_shares: &surrogate_shares(findings, &budgets(findings)?),
+        inside: answer::inside(&answer::checks(findings)),
+        enough,
+        calibration: calibration.map_or(&[], |calibration| &calibration.methods),
+    };
+    Ok(words::trust(findings, evidence))
+}
+
+/// The figure of a setting that has this name; none where its results have no such figure.
+///
+/// # Errors
+/// None that finished results have.
+pub fn figure(findings: &Findings, id: &str) -> Result<Option<Figure>> {
+    let budgets = match id {
+        "budget" | "weights" => budgets(findings)?,
+        _ => Vec::new(),
+    };
+    let checks = if id == "predictive-check" { answer::checks(findings) } else { Vec::new() };
+    let is_asked = |figure: &Figure| figure.id == id;
+    let of_answer = answer::figures(findings, &budgets.iter().flatten().collect::<Vec<_>>(), &checks);
+    match of_answer.into_iter().find(is_asked) {
+        Some(figure) => Ok(Some(figure)),
+        None => Ok(surrogate::figures(findings)?.into_iter().find(is_asked)),
     }
 }
 

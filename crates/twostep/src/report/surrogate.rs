@@ -154,7 +154,7 @@ fn slices(findings: &Findings, posterior: &TPosterior, draws: &Draws) -> Result<
             shown.extend(curve.iter().flat_map(|c| [c[1], c[5]]).chain(eta.iter().copied()));
             let points = match output.n_inputs == 1 && n <= MARKED {
                 true => {
-                    let note = |i: usize| format!("run {}: {}", run_number(findings, rows.runs[i]), short(place(i)[1]));
+                    let note = |i: usize| format!("run {}: {}", findings.run_number(rows.runs[i]), short(place(i)[1]));
                     Shape::Points((0..n).map(place).collect(), (0..n).map(note).collect())
                 }
                 false => Shape::Dots(thinned(n, DOTS).map(place).collect()),
@@ -236,13 +236,6 @@ fn total(eta: &[f64], sigma_a: &[f64]) -> [f64; 2] {
     [both[0], both[1]]
 }
 
-/// The number of a training run among all runs, from one: those that failed have theirs, too.
-fn run_number(findings: &Findings, run: usize) -> usize {
-    let mut failed: Vec<usize> = findings.failed.iter().map(|f| f.run).collect();
-    failed.sort_unstable();
-    failed.iter().fold(run + 1, |number, &failed| if failed <= number { number + 1 } else { number })
-}
-
 /// By how much runs are missed: intervals, their middles, and a text for each.
 #[derive(Default)]
 struct Missed {
@@ -282,7 +275,7 @@ fn leave_one_out(findings: &Findings, posterior: &TPosterior) -> Result<Option<F
             let value = natural(output, rows.eta[i]);
             notes.push(format!(
                 "run {}: {} simulated, {} predicted",
-                run_number(findings, rows.runs[i]),
+                findings.run_number(rows.runs[i]),
                 short(value),
                 short(at)
             ));
@@ -460,7 +453,7 @@ fn design(findings: &Findings) -> Option<Figure> {
     let [done, failed] = [Series::new("runs", Ink::Data), Series::new("failed runs", Ink::Failed)];
     let run_notes: Vec<String> = match n_runs <= MARKED {
         true => {
-            (0..n_runs).map(|run| format!("run {}: {}", run_number(findings, run), described(inputs(run)))).collect()
+            (0..n_runs).map(|run| format!("run {}: {}", findings.run_number(run), described(inputs(run)))).collect()
         }
         false => Vec::new(),
     };
@@ -480,12 +473,12 @@ fn design(findings: &Findings) -> Option<Figure> {
         if n_runs > 0 {
             marks.push(done.mark(match n_runs <= MARKED {
                 true => Shape::Points(
-                    (0..n_runs).map(|run| place(run_number(findings, run), inputs(run))).collect(),
+                    (0..n_runs).map(|run| place(findings.run_number(run), inputs(run))).collect(),
                     run_notes.clone(),
                 ),
-                false => Shape::Dots(
-                    thinned(n_runs, DOTS).map(|run| place(run_number(findings, run), inputs(run))).collect(),
-                ),
+                false => {
+                    Shape::Dots(thinned(n_runs, DOTS).map(|run| place(findings.run_number(run), inputs(run))).collect())
+                }
             }));
         }
         if !shown_failures.is_empty() {

@@ -196,7 +196,7 @@ impl Project {
         }
         monitor.progress("settings", self.settings.len(), self.settings.len());
         self.claim(&mut workplace)?;
-        write_atomically(&self.folder.join("calibration.csv"), &self.trials_table(&out)?)?;
+        write_atomically(&self.folder.join("calibration.csv"), &self.trials_table(&out)?.to_csv()?)?;
         let json = format!("{:#}\n", calibration_json(self, &out));
         write_atomically(&self.folder.join(SUMMARY), json.as_bytes())?;
         Ok(out)
@@ -268,7 +268,10 @@ impl Project {
     }
 
     /// `calibration.csv`: one row per setting, T-trial, I-trial, method and unknown. Trials are counted from one.
-    fn trials_table(&self, calibrations: &[Calibration]) -> Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// A swept key with the name of a column.
+    pub fn trials_table(&self, calibrations: &[Calibration]) -> Result<Table> {
         let mut columns: Vec<(&str, Vec<String>)> = [
             "t_trial",
             "i_trial",
@@ -340,7 +343,7 @@ impl Project {
         for (name, cells) in columns {
             table = table.with_texts(name, cells)?;
         }
-        table.to_csv()
+        Ok(table)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Does a study: which stages are stale, what can be reused, what is computed and kept.
 
 mod calibrate;
+mod check;
 mod enough;
 mod findings;
 mod predict;
@@ -8,10 +9,12 @@ mod runs;
 mod serve;
 mod stages;
 mod summary;
+mod surrogate;
 mod trials;
 mod verify;
 
 pub use calibrate::{Calibration, CalibrationPlan, calibration_json, calibration_plan_json};
+pub use check::{MeasuredCounts, StudyPlan};
 pub use enough::{Enough, EnoughResult, SuggestedRuns, SurrogateShare, Width, Widths, enough_json};
 pub use findings::Findings;
 pub use predict::{Predicted, log_likelihoods, predict, predicted};

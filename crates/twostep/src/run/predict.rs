@@ -1,7 +1,7 @@
 //! Outputs at new conditions under the I-posterior, with surrogate error and measurement noise: why people calibrate.
 
 use super::stages::{measurement_sd, parameter_names};
-use super::{Project, Stale};
+use super::{Findings, Project, Stale};
 use crate::draws::{Sorted, pick_weighted};
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
@@ -31,16 +31,43 @@ use std::collections::HashMap;
 /// A stale or missing I-step, no `at` or a column missing in it, or conditions outside the range where the surrogate was
 /// trained.
 pub fn predict(project: &Project, index: usize, at: Option<&Table>, method: Option<Method>) -> Result<Table> {
-    let setting = &project.settings()[index];
-    let study = &setting.study;
-    let names: Vec<&str> = study.conditions.iter().map(|c| c.name.as_str()).collect();
+    let study = &project.settings()[index].study;
     let known = points(study, at)?;
     let method = method.unwrap_or(study.infer.answer);
     let Finished { parameters, posterior, answer } = finished(project, index, "predict", method)?;
+    prediction_table(study, &posterior, &parameters, &answer, &known)
+}
+
+impl Findings {
+    /// As [`predict`], from these findings.
+    ///
+    /// # Errors
+    /// No answer by the method; no `at` or a column missing in it, or conditions outside the range where the surrogate was trained.
+    pub fn predict(&self, at: Option<&Table>, method: &str) -> Result<Table> {
+        let known = points(&self.study, at)?;
+        let answer = self.answers.iter().find(|answer| answer.method == method);
+        let (Some(posterior), Some(answer)) = (&self.posterior, answer) else {
+            let known: Vec<&str> = self.answers.iter().map(|answer| answer.method.as_str()).collect();
+            let found = format!("there is no answer by {method}");
+            return Err(Error::invalid("method", found, format!("use one of {}", known.join(", "))));
+        };
+        prediction_table(&self.study, posterior, &self.parameters, answer, &known)
+    }
+}
+
+/// Outputs at the conditions in the rows of `known`: see [`predict`].
+fn prediction_table(
+    study: &Study,
+    posterior: &TPosterior,
+    parameters: &[String],
+    answer: &IPosterior,
+    known: &Matrix,
+) -> Result<Table> {
+    let names: Vec<&str> = study.conditions.iter().map(|c| c.name.as_str()).collect();
     let (mut rows, mut outputs_column): (Vec<Vec<f64>>, Vec<String>) = (Vec::new(), Vec::new());
     let mut conditions: Vec<Vec<f64>> = vec![Vec::new(); names.len()];
     for (o, output) in study.outputs.iter().enumerate() {
-        let drawn = predicted(study, &posterior, &parameters, &answer, o, &known, None);
+        let drawn = predicted(study, posterior, parameters, answer, o, known, None);
         for i in 0..known.rows() {
             let equal = vec![1.0; drawn.len()];
             let simulated: Vec<f64> = drawn.iter().map(|d| d.simulated[i]).collect();

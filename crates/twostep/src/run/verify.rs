@@ -312,7 +312,7 @@ fn usable_values(study: &Study, reading: &Reading, is_series: bool) -> Vec<(Opti
 }
 
 /// Where a distribution function of this mean and sd reaches `p`, by bisection to rounding.
-fn quantile(below: &dyn Fn(f64) -> f64, mean: f64, sd: f64, p: f64) -> f64 {
+pub(super) fn quantile(below: &dyn Fn(f64) -> f64, mean: f64, sd: f64, p: f64) -> f64 {
     // By Cantelli's inequality no more than p lies beyond sd / sqrt(p) from the mean.
     let reach = sd / p.min(1.0 - p).sqrt() + f64::MIN_POSITIVE;
     let (mut low, mut high) = (mean - reach, mean + reach);
