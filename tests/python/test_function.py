@@ -283,7 +283,7 @@ def test_the_interpreter_is_free_while_rust_works(make_study: Make) -> None:
     try:
         study = make_study(ts.Builtin("logistic"), train=ts.Train(method="nuts", draws=2000))
         before, start = ticks[0], time.monotonic()
-        study._work(lambda host: study._project.run(host, "train"))
+        study.train()
         length, counted = time.monotonic() - start, ticks[0] - before
     finally:
         stop.set()

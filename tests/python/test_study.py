@@ -160,8 +160,7 @@ def test_tables_come_in_every_form_without_losing_a_digit(make_study: Make, tabl
         surrogate=ts.PCE(degree=2),
         measurements=ts.Measurements(table, noise=ts.Normal(sd=0.1)),
     )
-    out = study._work(lambda host: study._project.run(host, "infer"))
-    assert out[0]["measured"] == [("y", 2)]
+    study.infer(["point"])
     rows = [line.split(",") for line in (study._temporary / "measurements.csv").read_text().splitlines()]
     y = rows[0].index("y")
     assert [float(row[y]) for row in rows[1:]] == TABLE["y"]
@@ -180,7 +179,7 @@ def test_an_empty_file_of_measurements_is_refused_by_name(make_study: Make, tmp_
     (tmp_path / "empty.csv").write_text("")
     study = make_study(measurements=ts.Measurements(tmp_path / "empty.csv", noise=ts.Normal(sd=0.1)))
     with pytest.raises(ts.Error, match="empty.csv"):
-        study._work(lambda host: study._project.run(host, "infer"))
+        study.infer()
 
 
 def test_finished_runs_come_as_a_table(make_study: Make) -> None:
