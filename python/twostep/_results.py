@@ -459,6 +459,8 @@ class Inference(Found):
     def budget(self, method: Optional[str] = None) -> pd.DataFrame:
         """What the variance of each quantity is made of, as shares: ``noise`` of the measurements and the prior, ``approximation``
         error of the surrogate, and ``epistemic``, what the runs left unknown of it; each with its Monte Carlo error."""
+        if method is not None and method not in self._methods:
+            raise InvalidError(f"there is no answer by {method}", "method", f"use one of {', '.join(self._methods)}")
         frames = []
         for setting in self._found:
             rows = []
@@ -610,7 +612,7 @@ class Calibration(Result):
     def verdict(self) -> dict[str, str]:
         """What the trials say of each method, with causes that fit and what to do."""
         verdicts = self._calibrations.verdicts(self._indices[self._single("a verdict is")])
-        return {method: f"{kind}. {text}" for method, kind, text in verdicts}
+        return {method: text for method, _, text in verdicts}
 
     @property
     def kind(self) -> dict[str, str]:
@@ -656,6 +658,9 @@ class Calibration(Result):
             frame = frame[keep].reset_index(drop=True)
         for name in ("t_trial", "i_trial"):
             frame[name] = frame[name].astype(int)
+        frame["t_warned"] = frame["t_warned"] == "true"
+        # Why a trial failed, where it did.
+        frame["failed"] = [reason if isinstance(reason, str) and reason else None for reason in frame["failed"]]
         return frame
 
     def ecdf(self, method: str, unknown: str) -> pd.DataFrame:

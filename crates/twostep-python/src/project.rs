@@ -25,6 +25,9 @@ pub(crate) struct Project {
     line: Arc<Line>,
 }
 
+/// Label of a setting, stage, whether it is fresh, why not or when it was made.
+type StageState = (Vec<(String, String)>, &'static str, bool, String);
+
 /// The stage of a name.
 fn stage(name: &str) -> Stage {
     Stage::ALL.into_iter().find(|stage| stage.name() == name).unwrap_or(Stage::Infer)
@@ -140,7 +143,7 @@ impl Project {
     }
 
     /// Freshness of every stage of every setting: label, stage, whether it is fresh, why not or when it was made.
-    fn status(&self, py: Python<'_>) -> PyResult<Vec<(Vec<(String, String)>, &'static str, bool, String)>> {
+    fn status(&self, py: Python<'_>) -> PyResult<Vec<StageState>> {
         guarded(py, || {
             let status = py.detach(|| self.project.status()).map_err(|error| raise(py, error))?;
             Ok(status.into_iter().map(|s| (s.label, s.stage.name(), s.fresh, s.reason)).collect())

@@ -20,6 +20,9 @@ use twostep::table::Table;
 /// Columns by name, as Python gives a table.
 pub(crate) type Columns = Vec<(String, Vec<f64>)>;
 
+/// Method, numbers of each quantity, or why there are none.
+type OwnBudget = (String, Vec<(String, Vec<f64>)>, Option<String>);
+
 /// A table from columns of numbers.
 pub(crate) fn table_of(columns: Columns) -> twostep::Result<Table> {
     columns.into_iter().try_fold(Table::new(), |table, (name, column)| table.with_numbers(name, column))
@@ -200,7 +203,7 @@ impl Setting {
 
     /// What the variance by each method is made of: method, and either rows of quantity, variance, share and error of noise,
     /// approximation error and epistemic uncertainty, or why they are not known.
-    fn budgets(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<(String, Vec<f64>)>, Option<String>)>> {
+    fn budgets(&self, py: Python<'_>) -> PyResult<Vec<OwnBudget>> {
         let budgets = self.free(py, || report::budgets(&self.findings))?;
         let methods = self.findings.answers.iter().map(|answer| answer.method.clone());
         let shares = |q: &twostep::infer::VarianceShares| {
