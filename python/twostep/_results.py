@@ -570,7 +570,8 @@ def arviz_object(groups: Callable[[], list[dict[str, Any]]]) -> Any:
         repair = 'pip install "twostep[arviz]"; summary() and draws() need nothing'
         raise ImportError(f"{found}: {repair}") from problem
     datasets = {group["name"]: _dataset(xarray, group) for group in groups()}
-    if hasattr(arviz, "InferenceData"):
+    # ArviZ 1 still has that name, for another thing.
+    if int(arviz.__version__.split(".")[0]) < 1:
         return arviz.InferenceData(**datasets)
     return xarray.DataTree.from_dict({f"/{name}": dataset for name, dataset in datasets.items()})
 
