@@ -238,8 +238,13 @@ def _names(panels: list[dict[str, Any]]) -> list[str]:
 
 
 def _legend_columns(names: list[str], width: float) -> int:
-    longest = _HANDLE + _LETTER * max(map(len, names))
-    return max(1, min(len(names), int(width / longest)))
+    """As many columns as there is room for; each is as wide as its longest name."""
+    for columns in range(len(names), 1, -1):
+        rows = math.ceil(len(names) / columns)
+        parts = [names[start : start + rows] for start in range(0, len(names), rows)]
+        if sum(_HANDLE + _LETTER * max(map(len, part)) for part in parts) <= width:
+            return columns
+    return 1
 
 
 def _legend(axes: Any, entries: dict[str, Any], is_own: bool) -> None:

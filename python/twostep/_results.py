@@ -144,6 +144,7 @@ class Fit(Found):
     ...     unknowns={"omega": ts.Unknown((-1, 1))},
     ...     design=ts.Sobol(12),
     ...     surrogate=ts.PCE(degree=5),
+    ...     measurements=ts.Measurements(noise=ts.Normal(sd=0.1)),
     ... )
     >>> fit = study.train()
     >>> sorted(fit.loo.columns)
@@ -434,6 +435,15 @@ class Inference(Found):
         names = ", ".join(found["name"] for found in summary["unknowns"])
         raise InvalidError(f"there is no {quantity}", "density", f"choose from {names}")
 
+    def log_density(self, points: specs.TableLike, method: Optional[str] = None) -> Floats:
+        """Log density of the answer by a method at ``points``, a table with a column for each unknown and unknown sd.
+
+        Minus infinity outside the support. It is normalised where ``log_evidence`` is known, and for E-Post; otherwise it is known
+        up to a constant.
+        """
+        setting, asked, columns = self._one("a density is"), self._asked(method), columns_of(points, "points")
+        return _work(lambda host: setting.log_density(host, asked, columns))
+
     @property
     def words(self) -> list[str]:
         """The answer, a sentence for each quantity."""
@@ -480,11 +490,7 @@ class Inference(Found):
         with ``exact`` whether these are quadrature or closed forms; otherwise they are weighted sums over the draws.
         """
         setting, asked = self._one("components are"), self._asked(method)
-        host = Host()
-        try:
-            found = setting.components(host, asked)
-        finally:
-            host.close()
+        found = _work(lambda host: setting.components(host, asked))
         if "weight" not in found:
             raise InvalidError(f"{asked} is no mixture over the T-draws", "method", "ask for e-lik or e-post")
         columns = {name: found[name] for name in ("alpha", "log_evidence", "weight")}
@@ -558,6 +564,18 @@ _SHARES = (
     "epistemic",
     "epistemic_error",
 )
+
+
+Done = TypeVar("Done")
+
+
+def _work(work: Callable[[Host], Done]) -> Done:
+    """Does work that shows its progress and calls no function of the user."""
+    host = Host()
+    try:
+        return work(host)
+    finally:
+        host.close()
 
 
 def arviz_object(groups: Callable[[], list[dict[str, Any]]]) -> Any:

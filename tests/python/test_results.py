@@ -416,3 +416,61 @@ def test_threads_do_not_change_a_digit(tmp_path: Path) -> None:
         for threads in ("1", "3")
     }
     assert len(found) == 1
+
+
+def test_log_densities_are_normalised_and_zero_outside() -> None:
+    study = small()
+    post = study.infer()
+    omega = np.linspace(-1, 1, 4001)
+    for method in post:
+        density = np.exp(post.log_density({"omega": omega}, method))
+        area = density.sum() * (omega[1] - omega[0])
+        # A smooth density on a fine grid; its ends count whole, and the evidence is known to the grid's own error.
+        assert abs(area - 1) < 1e-3 + (density[0] + density[-1]) * (omega[1] - omega[0]), method
+        curve = post.density("omega", method)
+        inside = curve["density"] > 0.05 * curve["density"].max()
+        found = np.exp(post.log_density({"omega": curve["omega"][inside]}, method))
+        np.testing.assert_allclose(found, curve["density"][inside], rtol=0.02)
+    assert post.log_density({"omega": 1.5})[0] == -math.inf
+
+
+def test_surrogate_and_posterior_are_served() -> None:
+    import urllib.request
+
+    study = small()
+    post = study.infer()
+    with study.serve() as server:
+        assert server.inputs == server.parameters == ["omega"] and server.outputs == ["y"]
+
+        def ask(model: str) -> float:
+            body = json.dumps({"name": model, "input": [[0.2]], "config": {}}).encode()
+            asked = urllib.request.Request(f"{server.url}/Evaluate", body, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(asked, timeout=60) as reply:
+                return float(json.loads(reply.read())["output"][0][0])
+
+        assert abs(ask("forward") - study.train().predict({"omega": 0.2})["mean"][0]) < 1e-12
+        assert abs(ask("posterior") - post.log_density({"omega": 0.2})[0]) < 1e-12
+        url = server.url
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"{url}/Info", timeout=5)
+    with pytest.raises(ts.InvalidError, match="no answer by e-like"):
+        study.serve(method="e-like")
+
+
+def test_columns_that_nobody_reads_are_mentioned() -> None:
+    measured = ts.Measurements({"y": [0.5], "Y_old": [0.4]}, noise=ts.Normal(sd=0.1))
+    with pytest.warns(ts.StudyWarning, match="Y_old"):
+        small(measurements=measured)
+
+
+def test_measurements_that_cannot_be_used_are_refused_before_any_run() -> None:
+    calls: list[float] = []
+
+    def simulate(rate: float, t: float) -> float:
+        calls.append(rate)
+        return decay(rate, t)
+
+    study = outbreak(simulator=simulate, measurements=ts.Measurements({"t": [1.0], "lvl": [2.0]}, noise=ts.LogNormal(sd=0.1)))
+    with pytest.raises(ts.InvalidError, match="level"):
+        study.infer()
+    assert not calls

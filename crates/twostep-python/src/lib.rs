@@ -43,6 +43,7 @@ fn _twostep(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<project::Project>()?;
     module.add_class::<results::Setting>()?;
     module.add_class::<results::Calibrations>()?;
+    module.add_class::<results::Server>()?;
     module.add_class::<simulator::Reply>()?;
     Ok(())
 }
