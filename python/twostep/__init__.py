@@ -58,6 +58,6 @@ from ._specs import (
     Uniform,
     Unknown,
 )
-from ._stages import Report
+from ._stages import Report, Server
 from ._study import Study
 from ._twostep import __version__, set_threads

@@ -144,7 +144,7 @@ def calibration(result: Calibration) -> str:
     parts = [frame(shown.head(4 * _SETTINGS))]
     if len(result) == 1:
         kinds = result.kind
-        parts.append(sentences([(tones.get(kinds[m], "bad"), f"{m}: {text}") for m, text in result.verdict.items()]))
+        parts.append(sentences([(tones.get(kinds[m], "bad"), text) for m, text in result.verdict.items()]))
     return block("Calibration", *parts)
 
 

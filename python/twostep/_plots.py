@@ -17,12 +17,15 @@ Drawn: TypeAlias = Any
 
 # Widths in inches: of a page's text, and of a figure with one panel.
 _PAGE, _SINGLE = 6.7, 4.5
-# Room in inches for labels and ticks of a panel, and for a row of the legend.
-_LABELS, _LEGEND = 0.55, 0.25
+# A panel is no narrower, in inches, unless it is one of a matrix.
+_NARROWEST = 2.1
+# Room in inches for labels and ticks of a panel, for a row of the legend, for its letters, and for what stands before them.
+_LABELS, _ROW, _LETTER, _HANDLE = 0.55, 0.2, 0.065, 0.6
 # A line of more points is drawn thin and whole: dashes would hide what it does.
 _MANY = 150
 _MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross": "x"}
-_TEXT, _GRID = "#1a1a1a", "#e2e2e2"
+_METHODS = ("e-lik", "e-post", "point", "e-log-lik")
+_GRID = "#e2e2e2"
 _STYLE: Any = {
     "font.size": 9,
     "axes.labelsize": 9,
@@ -53,14 +56,20 @@ def draw(figure: dict[str, Any], ax: Any = None) -> Drawn:
         entries: dict[str, Any] = {}
         for axis, panel in zip(axes, panels):
             entries.update({name: handle for name, handle in _panel(axis, panel).items() if name not in entries})
-        _legend(axes, entries, is_own=ax is None)
+        _legend(axes, {name: entries[name] for name in _names(panels) if name in entries}, is_own=ax is None)
     if len(panels) == 1:
         return axes[0]
     return axes.reshape(_rows(figure), _columns(figure)) if len(axes) == _rows(figure) * _columns(figure) else axes
 
 
 def _columns(figure: dict[str, Any]) -> int:
-    return max(1, min(int(figure["columns"]), len(figure["panels"])))
+    n = len(figure["panels"])
+    wanted = max(1, min(int(figure["columns"]), n))
+    if _is_matrix(figure):
+        return wanted
+    fit = min(wanted, int(_PAGE / _NARROWEST))
+    # Rows of equal length where that is possible.
+    return 2 if n == 4 and fit == 3 else fit
 
 
 def _rows(figure: dict[str, Any]) -> int:
@@ -75,7 +84,9 @@ def _new_axes(plt: Any, figure: dict[str, Any]) -> Any:
     rows, columns, n = _rows(figure), _columns(figure), len(figure["panels"])
     width = _SINGLE if n == 1 else _PAGE
     labels = 0.15 if _is_matrix(figure) else _LABELS
-    height = rows * (figure["aspect"] * (width / columns - labels) + labels) + 2 * _LEGEND
+    names = _names(figure["panels"])
+    legend = _ROW * math.ceil(len(names) / _legend_columns(names, width)) + 0.1 if names else 0.0
+    height = rows * (figure["aspect"] * (width / columns - labels) + labels) + legend
     _, grid = plt.subplots(rows, columns, squeeze=False, figsize=(width, height), layout="constrained")
     axes = grid.ravel()
     for unused in axes[n:]:
@@ -99,7 +110,7 @@ def _panel(ax: Any, panel: dict[str, Any]) -> dict[str, Any]:
         if name and handle is not None and (name not in handles or mark["shape"] in ("line", "intervals")):
             handles[name] = handle
     for which in ("x", "y"):
-        _axis(ax, panel[which], which)
+        _axis(ax, panel[which], which, panel["marks"])
     ax.grid(True, color=_GRID, linewidth=0.6)
     ax.set_axisbelow(True)
     for side in ("top", "right"):
@@ -109,7 +120,19 @@ def _panel(ax: Any, panel: dict[str, Any]) -> dict[str, Any]:
     return handles
 
 
-def _axis(ax: Any, axis: dict[str, Any], which: str) -> None:
+def _are_whole(marks: list[dict[str, Any]], which: str) -> bool:
+    """Whether all places along an axis are whole numbers, as those of runs."""
+    values = []
+    for mark in marks:
+        if mark["shape"] in ("line", "points", "dots"):
+            values.append(mark["values"][:, 0 if which == "x" else 1])
+        elif mark["shape"] == "intervals" and mark["horizontal"] == (which == "y"):
+            values.append(mark["values"][:, 0])
+    known = np.concatenate(values) if values else np.array([0.5])
+    return bool(np.all(known == np.round(known)))
+
+
+def _axis(ax: Any, axis: dict[str, Any], which: str, marks: list[dict[str, Any]]) -> None:
     set_ = {name: getattr(ax, f"set_{which}{name}") for name in ("label", "lim", "ticks")}
     categories = axis["categories"]
     if axis["label"]:
@@ -119,12 +142,15 @@ def _axis(ax: Any, axis: dict[str, Any], which: str) -> None:
         ends = (-0.5, len(categories) - 0.5)
         # The first stands at the top.
         set_["lim"](*(reversed(ends) if which == "y" else ends))
-    elif axis["range"] is not None and (not axis["log"] or axis["range"][0] > 0):
+    elif not axis["log"] and not axis["bare"] and _are_whole(marks, which):
+        getattr(ax, f"{which}axis").get_major_locator().set_params(integer=True)
+    if not categories and axis["range"] is not None and (not axis["log"] or axis["range"][0] > 0):
         set_["lim"](*axis["range"])
     if axis["bare"]:
         set_["ticks"]([])
         if which == "y" and axis["range"] is None and not axis["log"]:
-            ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]) if ax.get_ylim()[0] < 0 else 0.0)
+            # A density stands on its axis.
+            ax.set_ylim(bottom=0.0)
 
 
 def _dashes(mark: dict[str, Any]) -> Any:
@@ -147,8 +173,8 @@ def _band(ax: Any, mark: dict[str, Any], order: int) -> Any:
 
 def _markers(mark: dict[str, Any]) -> dict[str, Any]:
     colour = mark["colour"]
-    style: dict[str, Any] = {"marker": _MARKERS[mark["marker"]], "color": colour, "markersize": 4.5}
-    return style if mark["marker"] == "cross" else {**style, "markeredgecolor": "white", "markeredgewidth": 0.5}
+    style: dict[str, Any] = {"marker": _MARKERS[mark["marker"]], "color": colour, "markersize": 5.5}
+    return style if mark["marker"] == "cross" else {**style, "markeredgecolor": "white", "markeredgewidth": 0.4}
 
 
 def _points(ax: Any, mark: dict[str, Any], order: int) -> Any:
@@ -158,7 +184,8 @@ def _points(ax: Any, mark: dict[str, Any], order: int) -> Any:
 
 def _dots(ax: Any, mark: dict[str, Any], order: int) -> Any:
     x, y = mark["values"].T
-    style = {"marker": "o", "markersize": 2.0, "markeredgewidth": 0, "alpha": 0.5, "rasterized": len(x) > 2000}
+    size, alpha = (2.8, 0.8) if mark["ink"] == "data" else (2.0, 0.5)
+    style = {"marker": "o", "markersize": size, "markeredgewidth": 0, "alpha": alpha}
     return ax.plot(x, y, linestyle="none", color=mark["colour"], zorder=order, **style)[0]
 
 
@@ -172,7 +199,7 @@ def _intervals(ax: Any, mark: dict[str, Any], order: int) -> Any:
         return None
     lines(place, inner_low, inner_high, color=colour, linewidth=3.2, zorder=order)
     x, y = (middle, place) if horizontal else (place, middle)
-    return ax.plot(x, y, linestyle="none", zorder=order + 0.5, **{**_markers(mark), "markersize": 6})[0]
+    return ax.plot(x, y, linestyle="none", zorder=order + 0.5, **{**_markers(mark), "markersize": 6.5})[0]
 
 
 def _bars(ax: Any, mark: dict[str, Any], order: int) -> Any:
@@ -199,13 +226,35 @@ _SHAPES = {
 }
 
 
+def _names(panels: list[dict[str, Any]]) -> list[str]:
+    """Series of the legend, methods first and in the order of tables; without what the axes name already."""
+    named = {name for panel in panels for which in ("x", "y") for name in panel[which]["categories"]}
+    ranks: dict[str, int] = {}
+    for mark in (mark for panel in panels for mark in panel["marks"]):
+        rank = _METHODS.index(mark["ink"]) if mark["ink"] in _METHODS else len(_METHODS)
+        if mark["series"] and mark["series"] not in named:
+            ranks.setdefault(mark["series"], rank)
+    return sorted(ranks, key=lambda name: ranks[name])
+
+
+def _legend_columns(names: list[str], width: float) -> int:
+    """As many columns as there is room for; each is as wide as its longest name."""
+    for columns in range(len(names), 1, -1):
+        rows = math.ceil(len(names) / columns)
+        parts = [names[start : start + rows] for start in range(0, len(names), rows)]
+        if sum(_HANDLE + _LETTER * max(map(len, part)) for part in parts) <= width:
+            return columns
+    return 1
+
+
 def _legend(axes: Any, entries: dict[str, Any], is_own: bool) -> None:
     if not entries:
         return
     names, handles = list(entries), list(entries.values())
     if is_own:
-        columns = min(len(names), 2 if max(map(len, names)) > 30 else 4)
-        axes[0].figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False)
+        figure = axes[0].figure
+        columns = _legend_columns(names, figure.get_figwidth())
+        figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False)
     else:
         shown = [ax for ax in axes if ax.axison]
         shown[0].legend(handles, names, frameon=False)

@@ -144,6 +144,7 @@ class Fit(Found):
     ...     unknowns={"omega": ts.Unknown((-1, 1))},
     ...     design=ts.Sobol(12),
     ...     surrogate=ts.PCE(degree=5),
+    ...     measurements=ts.Measurements(noise=ts.Normal(sd=0.1)),
     ... )
     >>> fit = study.train()
     >>> sorted(fit.loo.columns)
@@ -434,6 +435,15 @@ class Inference(Found):
         names = ", ".join(found["name"] for found in summary["unknowns"])
         raise InvalidError(f"there is no {quantity}", "density", f"choose from {names}")
 
+    def log_density(self, points: specs.TableLike, method: Optional[str] = None) -> Floats:
+        """Log density of the answer by a method at ``points``, a table with a column for each unknown and unknown sd.
+
+        Minus infinity outside the support. It is normalised where ``log_evidence`` is known, and for E-Post; otherwise it is known
+        up to a constant.
+        """
+        setting, asked, columns = self._one("a density is"), self._asked(method), columns_of(points, "points")
+        return _work(lambda host: setting.log_density(host, asked, columns))
+
     @property
     def words(self) -> list[str]:
         """The answer, a sentence for each quantity."""
@@ -459,6 +469,8 @@ class Inference(Found):
     def budget(self, method: Optional[str] = None) -> pd.DataFrame:
         """What the variance of each quantity is made of, as shares: ``noise`` of the measurements and the prior, ``approximation``
         error of the surrogate, and ``epistemic``, what the runs left unknown of it; each with its Monte Carlo error."""
+        if method is not None and method not in self._methods:
+            raise InvalidError(f"there is no answer by {method}", "method", f"use one of {', '.join(self._methods)}")
         frames = []
         for setting in self._found:
             rows = []
@@ -478,11 +490,7 @@ class Inference(Found):
         with ``exact`` whether these are quadrature or closed forms; otherwise they are weighted sums over the draws.
         """
         setting, asked = self._one("components are"), self._asked(method)
-        host = Host()
-        try:
-            found = setting.components(host, asked)
-        finally:
-            host.close()
+        found = _work(lambda host: setting.components(host, asked))
         if "weight" not in found:
             raise InvalidError(f"{asked} is no mixture over the T-draws", "method", "ask for e-lik or e-post")
         columns = {name: found[name] for name in ("alpha", "log_evidence", "weight")}
@@ -558,6 +566,18 @@ _SHARES = (
 )
 
 
+Done = TypeVar("Done")
+
+
+def _work(work: Callable[[Host], Done]) -> Done:
+    """Does work that shows its progress and calls no function of the user."""
+    host = Host()
+    try:
+        return work(host)
+    finally:
+        host.close()
+
+
 def arviz_object(groups: Callable[[], list[dict[str, Any]]]) -> Any:
     """Groups as the ArviZ that is installed has them; their arrays are not copied."""
     try:
@@ -568,7 +588,8 @@ def arviz_object(groups: Callable[[], list[dict[str, Any]]]) -> Any:
         repair = 'pip install "twostep[arviz]"; summary() and draws() need nothing'
         raise ImportError(f"{found}: {repair}") from problem
     datasets = {group["name"]: _dataset(xarray, group) for group in groups()}
-    if hasattr(arviz, "InferenceData"):
+    # ArviZ 1 still has that name, for another thing.
+    if int(arviz.__version__.split(".")[0]) < 1:
         return arviz.InferenceData(**datasets)
     return xarray.DataTree.from_dict({f"/{name}": dataset for name, dataset in datasets.items()})
 
@@ -610,7 +631,7 @@ class Calibration(Result):
     def verdict(self) -> dict[str, str]:
         """What the trials say of each method, with causes that fit and what to do."""
         verdicts = self._calibrations.verdicts(self._indices[self._single("a verdict is")])
-        return {method: f"{kind}. {text}" for method, kind, text in verdicts}
+        return {method: text for method, _, text in verdicts}
 
     @property
     def kind(self) -> dict[str, str]:
@@ -656,6 +677,9 @@ class Calibration(Result):
             frame = frame[keep].reset_index(drop=True)
         for name in ("t_trial", "i_trial"):
             frame[name] = frame[name].astype(int)
+        frame["t_warned"] = frame["t_warned"] == "true"
+        # Why a trial failed, where it did.
+        frame["failed"] = [reason if isinstance(reason, str) and reason else None for reason in frame["failed"]]
         return frame
 
     def ecdf(self, method: str, unknown: str) -> pd.DataFrame:

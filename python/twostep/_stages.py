@@ -16,7 +16,7 @@ import pandas as pd
 from . import _display as display
 from . import _specs as specs
 from . import _twostep
-from ._errors import InvalidError, StudyWarning
+from ._errors import Error, InvalidError, StudyWarning
 from ._function import Host
 from ._results import Calibration, Enough, Fit, Inference, Verification, frame_of, value_of
 
@@ -46,6 +46,32 @@ class Report:
 
     def _repr_html_(self) -> str:
         return display.page(self._content, height=700)
+
+
+class Server:
+    """Surrogate and posterior of a study, served as UM-Bridge models until :meth:`stop`, or until the end of a ``with`` block.
+
+    ``url`` is where; the models are ``forward``, from ``inputs`` to ``outputs``, and ``posterior``, from ``parameters`` to its log
+    density.
+    """
+
+    def __init__(self, server: _twostep.Server, about: dict[str, list[str]]) -> None:
+        self._server = server
+        self.url = server.url()
+        self.inputs, self.outputs, self.parameters = about["inputs"], about["outputs"], about["parameters"]
+
+    def stop(self) -> None:
+        """Answers those who asked before, and frees the port."""
+        self._server.stop()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"Server({self.url!r})"
 
 
 class Stages:
@@ -157,7 +183,11 @@ class Stages:
     def run(self) -> Inference:
         """All that ``twostep run`` does: simulates, trains, infers, and keeps the report; returns the answers."""
         post = self.infer()
-        self._work(lambda host: self._project.report(host, False))
+        try:
+            self._work(lambda host: self._project.report(host, False))
+        except Error as problem:
+            # The results are there, whatever keeps them from being shown.
+            warnings.warn(f"the report could not be made: {problem}", StudyWarning, stacklevel=2)
         return post
 
     def calibrate(
@@ -268,6 +298,25 @@ class Stages:
         """The figures that :meth:`figures` can write."""
         names, _ = self._work(lambda host: self._project.figures(host, None, None, 170.0, []))
         return list(names)
+
+    def serve(
+        self,
+        port: int = 0,
+        *,
+        host: str = "127.0.0.1",
+        method: Optional[str] = None,
+        setting: Optional[int] = None,
+        measurements: Optional[specs.TableLike] = None,
+    ) -> Server:
+        """Serves surrogate and posterior of finished results to other programs (UM-Bridge), from a thread of its own.
+
+        Port 0 is any that is free. Whoever can reach ``host`` can ask: there is no password.
+        """
+        project, index = self._measured(measurements), self._index(setting, "what is served is")
+        methods = self._project.methods()
+        if method is not None and method not in methods:
+            raise InvalidError(f"there is no answer by {method}", "method", f"use one of {', '.join(methods)}")
+        return Server(*self._work(lambda work: project.serve(work, index, method, (host, port))))
 
     def pending_runs(self, *, failed: bool = False) -> pd.DataFrame:
         """Inputs of the runs that are still to be made, with empty columns for their outputs; failed ones too where asked for."""

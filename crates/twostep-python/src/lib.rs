@@ -51,6 +51,7 @@ fn _twostep(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<project::Project>()?;
     module.add_class::<results::Setting>()?;
     module.add_class::<results::Calibrations>()?;
+    module.add_class::<results::Server>()?;
     module.add_class::<simulator::Reply>()?;
     // Nobody imports all of a private module; its names stand in the stub.
     module.delattr("__all__")

@@ -3,7 +3,7 @@
 use crate::arrays::object;
 use crate::errors::{self, described, guarded, raise, raise_problems};
 use crate::pump::{Line, drive};
-use crate::results::{Calibrations, Setting, columns};
+use crate::results::{Calibrations, Server, Setting, columns};
 use crate::simulator::HostFunction;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -11,11 +11,15 @@ use serde_json::to_value;
 use std::path::PathBuf;
 use std::sync::Arc;
 use twostep::Error;
+use twostep::infer::propagation::Method;
 use twostep::monitor::Monitor;
 use twostep::report::{self, Format, Report};
 use twostep::run::{self, Changed, Findings, Only, SettingResult, StudyPlan};
+use twostep::serve::listen;
 use twostep::simulate::SharedFunction;
-use twostep::study::{self, Host, MeasurementSource, Stage, parse_with, read_measurements};
+use twostep::study::{
+    self, Host, MeasurementSource, Problem, Severity, Stage, parse_with, read_measurements, unused_columns,
+};
 use twostep::table::write_atomically;
 
 /// A study whose results lie in a folder.
@@ -24,6 +28,9 @@ pub(crate) struct Project {
     project: Arc<run::Project>,
     line: Arc<Line>,
 }
+
+/// Label of a setting, stage, whether it is fresh, why not or when it was made.
+type StageState = (Vec<(String, String)>, &'static str, bool, String);
 
 /// The stage of a name.
 fn stage(name: &str) -> Stage {
@@ -48,7 +55,19 @@ impl Project {
             let simulator =
                 function.map(|(name, parts)| SharedFunction::new(HostFunction { name, parts, line: line.clone() }));
             let host = Host { simulator };
-            let settings = parse_with(text, file, &base, &host).map_err(|problems| raise_problems(py, &problems))?;
+            let mut settings =
+                parse_with(text, file, &base, &host).map_err(|problems| raise_problems(py, &problems))?;
+            for setting in &mut settings {
+                // A file that cannot be read is refused by those who need it.
+                let unused = unused_columns(&setting.study).unwrap_or_default().into_iter();
+                setting.study.notes.extend(unused.map(|message| Problem {
+                    severity: Severity::Warning,
+                    message,
+                    label: String::new(),
+                    help: None,
+                    span: None,
+                }));
+            }
             Ok(Self { project: Arc::new(run::Project::new(settings, folder)), line })
         })
     }
@@ -61,6 +80,11 @@ impl Project {
     /// Values of what is swept in each setting.
     fn labels(&self) -> Vec<Vec<(String, String)>> {
         self.project.settings().iter().map(|setting| setting.label.clone()).collect()
+    }
+
+    /// The study's methods of propagation.
+    fn methods(&self) -> Vec<&'static str> {
+        self.project.settings()[0].study.infer.methods.iter().map(|method| method.name()).collect()
     }
 
     /// Names of everything that a run is given.
@@ -140,7 +164,7 @@ impl Project {
     }
 
     /// Freshness of every stage of every setting: label, stage, whether it is fresh, why not or when it was made.
-    fn status(&self, py: Python<'_>) -> PyResult<Vec<(Vec<(String, String)>, &'static str, bool, String)>> {
+    fn status(&self, py: Python<'_>) -> PyResult<Vec<StageState>> {
         guarded(py, || {
             let status = py.detach(|| self.project.status()).map_err(|error| raise(py, error))?;
             Ok(status.into_iter().map(|s| (s.label, s.stage.name(), s.fresh, s.reason)).collect())
@@ -271,6 +295,31 @@ impl Project {
             }
             Ok((names, written))
         })
+    }
+
+    /// Serves surrogate and posterior of a setting; with it, the inputs of both and the outputs.
+    fn serve<'py>(
+        &self,
+        py: Python<'py>,
+        host: &Bound<'py, PyAny>,
+        index: usize,
+        method: Option<String>,
+        at: (String, u16),
+    ) -> PyResult<(Server, Bound<'py, PyDict>)> {
+        let method = method.as_deref().and_then(Method::named);
+        let (server, inputs, outputs, parameters) = drive(py, host, &self.line, |monitor| {
+            // Before anything is computed: a port that is taken should not be learnt of after a minute.
+            let listener = listen(&at.0, at.1)?;
+            let mut found = run::served(&self.project, index, method, monitor)?;
+            let [inputs, outputs, parameters] =
+                [&mut found.inputs, &mut found.outputs, &mut found.parameters].map(std::mem::take);
+            Ok((Server::new(listener, found)?, inputs, outputs, parameters))
+        })?;
+        let about = PyDict::new(py);
+        about.set_item("inputs", inputs)?;
+        about.set_item("outputs", outputs)?;
+        about.set_item("parameters", parameters)?;
+        Ok((server, about))
     }
 
     /// The same study with the measurements of another file.

@@ -7,18 +7,25 @@ use numpy::IntoPyArray;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use serde_json::to_value;
+use std::net::TcpListener;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use twostep::infer::IPosterior;
 use twostep::infer::propagation::Method;
 use twostep::report::arviz::{self, Group, Values};
 use twostep::report::figure::{Direction, Figure, Shape};
 use twostep::report::{self, words};
-use twostep::run::{self, Findings};
+use twostep::run::{self, Findings, Served};
+use twostep::serve::{Limits, serve};
 use twostep::table::Table;
 
 /// Columns by name, as Python gives a table.
 pub(crate) type Columns = Vec<(String, Vec<f64>)>;
+
+/// Method, numbers of each quantity, or why there are none.
+type OwnBudget = (String, Vec<(String, Vec<f64>)>, Option<String>);
 
 /// A table from columns of numbers.
 pub(crate) fn table_of(columns: Columns) -> twostep::Result<Table> {
@@ -200,7 +207,7 @@ impl Setting {
 
     /// What the variance by each method is made of: method, and either rows of quantity, variance, share and error of noise,
     /// approximation error and epistemic uncertainty, or why they are not known.
-    fn budgets(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<(String, Vec<f64>)>, Option<String>)>> {
+    fn budgets(&self, py: Python<'_>) -> PyResult<Vec<OwnBudget>> {
         let budgets = self.free(py, || report::budgets(&self.findings))?;
         let methods = self.findings.answers.iter().map(|answer| answer.method.clone());
         let shares = |q: &twostep::infer::VarianceShares| {
@@ -238,6 +245,28 @@ impl Setting {
         dict.set_item("log_evidence", found.log_evidence.into_pyarray(py))?;
         dict.set_item("exact", found.exact)?;
         Ok(dict)
+    }
+
+    /// The log density of the answer by a method at unknowns and unknown sds in natural units; minus infinity outside the support.
+    fn log_density<'py>(
+        &self,
+        py: Python<'py>,
+        host: &Bound<'py, PyAny>,
+        method: &str,
+        points: Columns,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let log_evidence = self.answer(py, method)?.diagnostics.log_evidence;
+        let spec = &self.findings.study.infer;
+        let found = drive(py, host, &self.line, |monitor| {
+            let x = table_of(points)?.matrix(&self.findings.parameters)?;
+            let (Some(prepared), Some(method)) = (self.findings.prepared()?, Method::named(method)) else {
+                return Ok(Vec::new());
+            };
+            let density = prepared.density(spec, method, log_evidence, monitor)?;
+            let mut gradient = vec![0.0; x.cols()];
+            Ok((0..x.rows()).map(|i| density.score(x.row(i), &mut gradient)).collect())
+        })?;
+        Ok(found.into_pyarray(py).into_any())
     }
 
     /// The answer in words: tone and text of each sentence.
@@ -354,6 +383,56 @@ pub(crate) fn figure_dict<'py>(py: Python<'py>, figure: &Figure) -> PyResult<Bou
     dict.set_item("columns", figure.columns)?;
     dict.set_item("aspect", figure.aspect)?;
     Ok(dict)
+}
+
+/// Surrogate and posterior served to other programs, by a thread of its own.
+#[pyclass(module = "twostep._twostep", frozen)]
+pub(crate) struct Server {
+    url: String,
+    stop: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<twostep::Result<()>>>>,
+}
+
+impl Server {
+    pub(crate) fn new(listener: TcpListener, served: Served) -> twostep::Result<Self> {
+        let broken = |error: std::io::Error| {
+            twostep::Error::failed("serve", format!("the system does not say the port: {error}"), "give a port")
+        };
+        let url = format!("http://{}", listener.local_addr().map_err(broken)?);
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = stop.clone();
+        let answer = move || serve(listener, served.models, Limits::default(), &|| !asked.load(Ordering::Relaxed));
+        Ok(Self { url, stop, thread: Mutex::new(Some(std::thread::spawn(answer))) })
+    }
+
+    fn end(&self) -> twostep::Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match thread.map(JoinHandle::join) {
+            Some(Ok(outcome)) => outcome,
+            // What went wrong in it was told to those who asked.
+            Some(Err(_)) | None => Ok(()),
+        }
+    }
+}
+
+#[pymethods]
+impl Server {
+    /// Where it listens.
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Answers those who asked before, within a second, and frees the port.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        guarded(py, || py.detach(|| self.end()).map_err(|error| raise(py, error)))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Calibrations of all settings; nothing in it changes.
