@@ -154,6 +154,8 @@ class Study(Stages):
                 section[key] = os.fspath(table)
                 if place is not None:
                     section[key] = _moved(section[key], self._base, place)
+        if place is not None and place != self._base:
+            _move_simulator(out["simulator"], self._base, place)
         return out
 
     def _text(self, tables: Path) -> str:
@@ -204,7 +206,7 @@ class Study(Stages):
             document = self._document(Path(scratch), folder)
             if found is not None:
                 file, function = found
-                document["simulator"]["python"] = f"{_moved(str(file), self._base, folder)}:{function}"
+                document["simulator"]["python"] = f"{os.path.relpath(file, os.path.realpath(folder))}:{function}"
             text = _twostep.write_toml(json.dumps(document))
             if place is not None:
                 _write(Path(scratch), place, text, overwrite)
@@ -315,6 +317,29 @@ def _moved(path: str, base: Path, place: Path) -> str:
     """A path from ``base`` as one from ``place``."""
     whole = base / os.path.expanduser(path)
     return path if base == place and not os.path.isabs(path) else os.path.relpath(whole, place)
+
+
+def _move_simulator(section: specs.Document, base: Path, place: Path) -> None:
+    """Writes the files that a simulator's section names from ``base`` as from ``place``."""
+    for key in ("copy", "link"):
+        if key in section:
+            section[key] = [_moved(path, base, place) for path in section[key]]
+    if "templates" in section:
+        section["templates"] = {name: _moved(path, base, place) for name, path in section["templates"].items()}
+    # Arguments that name a file of the work folder mean that one.
+    within = {Path(path).name for key in ("copy", "link") for path in section.get(key, [])} | set(section.get("templates", {}))
+    for key in ("command", "retry_command"):
+        if key in section:
+            section[key] = [
+                _moved(word, base, place) if (base / word).is_file() and Path(word).parts[0] not in within else word
+                for word in section[key]
+            ]
+    if "python" in section and ":" in section["python"]:
+        file, function = section["python"].rsplit(":", 1)
+        section["python"] = f"{_moved(file, base, place)}:{function}"
+    interpreter = section.get("interpreter", "")
+    if os.sep in interpreter and not os.path.isabs(interpreter):
+        section["interpreter"] = _moved(interpreter, base, place)
 
 
 def _write(scratch: Path, place: Path, text: str, overwrite: bool) -> None:

@@ -42,7 +42,10 @@ impl Project {
             let line = Arc::new(Line::default());
             let simulator =
                 function.map(|(name, parts)| SharedFunction::new(HostFunction { name, parts, line: line.clone() }));
-            let host = Host { simulator };
+            // Functions of files run with the interpreter that has this package.
+            let interpreter = py.import("sys")?.getattr("executable")?.extract::<Option<PathBuf>>()?;
+            let interpreter = interpreter.filter(|path| !path.as_os_str().is_empty());
+            let host = Host { simulator, interpreter };
             let settings = parse_with(text, file, &base, &host).map_err(|problems| raise_problems(py, &problems))?;
             Ok(Self { project: run::Project::new(settings, folder), line })
         })
