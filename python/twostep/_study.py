@@ -100,10 +100,10 @@ class Study(Stages):
             "calibrate": calibrate,
             "sweep": None if sweep is None else dict(sweep),
         }
-        self._start(file=f"{name or 'study'}.toml", base=Path.cwd(), folder=folder)
+        self._start(file=None, base=Path.cwd(), folder=folder)
 
-    def _start(self, file: str, base: Path, folder: Optional[Union[str, os.PathLike[str]]]) -> None:
-        self._file, self._base = file, base
+    def _start(self, file: Optional[str], base: Path, folder: Optional[Union[str, os.PathLike[str]]]) -> None:
+        self._given_file, self._base = file, base
         self._temporary = tempfile.TemporaryDirectory(prefix="twostep-")
         self._folder = specs.as_path(folder) if folder is not None else Path(self._temporary.name) / "study.twostep"
         self._written: dict[tuple[str, str], Any] = {}
@@ -111,6 +111,14 @@ class Study(Stages):
         self._executor: Optional[Executor] = None
         self._project = self._open()
         self._warn()
+
+    @property
+    def _file(self) -> str:
+        """Name of the study file; of a study that has none, the one whose results the command would keep in the same folder."""
+        if self._given_file is not None:
+            return self._given_file
+        is_kept = self._temporary.name not in map(str, self._folder.parents)
+        return f"{self._folder.stem if is_kept else self._sections['name'] or 'study'}.toml"
 
     def _open(self) -> _twostep.Project:
         """The study as the library has it, checked."""
@@ -226,8 +234,12 @@ class Study(Stages):
                 raise InvalidError(found, str(folder), "save before simulating to go on with them, or choose another folder")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(str(self._folder), str(target))
-        self._folder = target
-        self._project = self._open()
+            self._folder = target
+            self._project = self._open()
+            self._project.adopt()
+        else:
+            self._folder = target
+            self._project = self._open()
         return self
 
     @property

@@ -53,7 +53,7 @@ def calls(place: Path) -> int:
 def decay(simulator: Any, **further: Any) -> ts.Study:
     return ts.Study(
         simulator=simulator,
-        unknowns={"rate": ts.Unknown((0.1, 1), prior=ts.Normal(0.5, 0.3))},
+        unknowns={"rate": ts.Unknown((0.1, 1), prior=ts.Normal(0.5, 0.15))},
         conditions={"t": (1, 3)},
         outputs={"y": ts.Output(scale="log"), "z": ts.Output(noise=ts.Normal(sd=0.2))},
         design=ts.Sobol(16),
@@ -75,9 +75,17 @@ def infer(study: ts.Study) -> None:
     study._work(lambda host: study._project.run(host, "infer"))
 
 
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command of the package under test, in the current folder."""
+    paths = [str(Path(ts.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    whole = [sys.executable, "-m", "twostep", *arguments]
+    return subprocess.run(whole, capture_output=True, text=True, check=False, env=environment)
+
+
 def shell(*arguments: str) -> str:
-    """What the command of this interpreter prints."""
-    ran = subprocess.run([sys.executable, "-m", "twostep", *arguments], capture_output=True, text=True, check=False)
+    """What a command prints that ends well."""
+    ran = command(*arguments)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 
@@ -174,7 +182,7 @@ def test_an_edited_function_is_asked_about_wherever_its_runs_were_made(place: Pa
     study.save("x.twostep")
     study.to_toml("x.toml")
     (place / "model.py").write_text(MODEL + "# another thought\n")
-    ran = subprocess.run([sys.executable, "-m", "twostep", "simulate", "x.toml"], capture_output=True, text=True, check=False)
+    ran = command("simulate", "x.toml")
     assert ran.returncode == 2 and "model.py changed since 16" in " ".join(ran.stderr.split()), ran.stderr
     with pytest.raises(ts.InvalidError, match="model.py changed since 16"):
         ts.Study.from_toml("x.toml").simulate()

@@ -71,6 +71,11 @@ impl Project {
         self.project.folder().to_path_buf()
     }
 
+    /// Makes results that were brought to the folder those of this study.
+    fn adopt(&self, py: Python<'_>) -> PyResult<()> {
+        guarded(py, || self.project.adopt().map_err(|error| raise(py, error)))
+    }
+
     /// Makes runs: `only` is "pending", "failed" or the number of a run; `changed` is "ask", "keep" or "rerun".
     fn make_runs(&self, py: Python<'_>, host: &Bound<'_, PyAny>, only: &str, changed: &str) -> PyResult<()> {
         let only = match only {

@@ -345,8 +345,9 @@ fn lacks_function(source: &str, name: &str) -> Option<String> {
             continue;
         }
         in_import |= bare.starts_with("from ") || bare.starts_with("import ");
-        let target = bare.split_once('=').map_or("", |(target, _)| target).split('(').next().unwrap_or_default();
-        if in_import && (has(bare) || bare.contains('*')) || has(target) {
+        let target = bare.split_once('=').map_or("", |(target, _)| target).split(':').next().unwrap_or_default();
+        let is_assigned = target.split(',').any(|part| part.trim() == name);
+        if is_assigned || in_import && (has(bare) || bare.contains('*')) {
             return None;
         }
         // An import goes on as long as its brackets are open.
