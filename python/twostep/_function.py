@@ -18,7 +18,7 @@ from typing import Any, Optional, Union
 from . import _twostep
 from ._errors import FailedError, InvalidError, SimulatorError
 from ._progress import Progress
-from ._worker import Wanted, readings
+from ._worker import Wanted, mismatch, readings, reason
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -118,16 +118,10 @@ def _values(values: dict[str, Any], depth: int) -> list[str]:
 
 def check_names(function: Callable[..., Any], inputs: list[str]) -> None:
     """Refuses a function that cannot be called with these names, before any run."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(**dict.fromkeys(inputs, 0.0))
-    except TypeError as problem:
-        found = f"{name_of(function)}{signature} cannot be called with {', '.join(inputs)}: {problem}"
+    found = mismatch(function, name_of(function), inputs)
+    if found is not None:
         repair = "name its arguments like the study's unknowns, conditions and constants"
-        raise InvalidError(found, "simulator", repair) from None
+        raise InvalidError(found, "simulator", repair)
 
 
 class Threads:
@@ -222,9 +216,7 @@ class Host:
 
     def _fail(self, problem: Union[Exception, SystemExit], inputs: dict[str, float], reply: _twostep.Reply) -> None:
         self._failures.append((inputs, problem))
-        # A result that cannot be used was raised by ourselves, and says so.
-        said = str(problem) if _is_ours(problem) else f"{type(problem).__name__}: {problem}"
-        reply.failed(said.rstrip(": "))
+        reply.failed(reason(problem))
 
     def progress(self, what: str, done: int, total: int) -> None:
         """Shows how far the work is."""
@@ -262,11 +254,3 @@ class Host:
         explained = SimulatorError(f"{error.found} (the last one that failed: {at})", error.place, error.repair)
         explained.__cause__ = problem
         return explained
-
-
-def _is_ours(problem: BaseException) -> bool:
-    """Whether an exception comes from reading the result, not from the user's function."""
-    last = problem.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    return last is not None and last.tb_frame.f_code.co_filename == readings.__code__.co_filename

@@ -35,6 +35,8 @@ _NAMED: dict[str, type[specs.Spec]] = {
     "conditions": specs.Condition,
     "outputs": specs.Output,
 }
+# How the folders begin that last as long as a study.
+_TEMPORARY = "twostep-"
 # Tables that may be given as objects: section and key.
 _TABLES = (("simulator", "table"), ("design", "points"), ("train", "import"), ("measurements", "file"))
 
@@ -116,11 +118,11 @@ class Study(Stages):
             calibrate=calibrate,
             sweep=sweep,
         )
-        self._start(file=f"{name or 'study'}.toml", base=Path.cwd(), folder=folder)
+        self._start(file=None, base=Path.cwd(), folder=folder)
 
-    def _start(self, file: str, base: Path, folder: Optional[Union[str, os.PathLike[str]]]) -> None:
-        self._file, self._base = file, base
-        self._temporary = Path(tempfile.mkdtemp(prefix="twostep-"))
+    def _start(self, file: Optional[str], base: Path, folder: Optional[Union[str, os.PathLike[str]]]) -> None:
+        self._given_file, self._base = file, base
+        self._temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY))
         weakref.finalize(self, _remove, self._temporary, os.getpid())
         self._folder = specs.as_path(folder) if folder is not None else self._temporary / "study.twostep"
         self._executor: Optional[Executor] = None
@@ -130,6 +132,14 @@ class Study(Stages):
         self._warned: set[str] = set()
         self._project = self._open()
         self._warn()
+
+    @property
+    def _file(self) -> str:
+        """Name of the study file; of a study that has none, the one whose results the command would keep in the same folder."""
+        if self._given_file is not None:
+            return self._given_file
+        is_temporary = self._folder.parent.name.startswith(_TEMPORARY)
+        return f"{self._folder.stem if not is_temporary else self._sections['name'] or 'study'}.toml"
 
     def _open(self) -> _twostep.Project:
         """The study as the library has it, checked."""
@@ -171,6 +181,8 @@ class Study(Stages):
                 section[key] = os.fspath(table)
                 if place is not None:
                     section[key] = _moved(section[key], self._base, place)
+        if place is not None and place != self._base:
+            _move_simulator(out["simulator"], self._base, place)
         return out
 
     def _text(self, tables: Path) -> str:
@@ -221,7 +233,7 @@ class Study(Stages):
             document = self._document(Path(scratch), folder)
             if found is not None:
                 file, function = found
-                document["simulator"]["python"] = f"{_moved(str(file), self._base, folder)}:{function}"
+                document["simulator"]["python"] = f"{os.path.relpath(file, os.path.realpath(folder))}:{function}"
             text = _twostep.write_toml(json.dumps(document))
             if place is not None:
                 _write(Path(scratch), place, text, overwrite)
@@ -241,8 +253,12 @@ class Study(Stages):
                 raise InvalidError(found, str(folder), "save before simulating to go on with them, or choose another folder")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(str(self._folder), str(target))
-        self._folder = target
-        self._project = self._open()
+            self._folder = target
+            self._project = self._open()
+            self._project.adopt()
+        else:
+            self._folder = target
+            self._project = self._open()
         return self
 
     def replace(self, **sections: Any) -> Study:
@@ -268,7 +284,7 @@ class Study(Stages):
         study._sections = _normalised(**{**self._sections, **sections})
         # The folder of results may be a temporary one, which lasts as long as its owner.
         study._origin = self
-        study._start(self._file, self._base, self._folder)
+        study._start(self._given_file, self._base, self._folder)
         return study
 
     def __getattr__(self, name: str) -> Any:
@@ -373,6 +389,29 @@ def _moved(path: str, base: Path, place: Path) -> str:
     """A path from ``base`` as one from ``place``."""
     whole = base / os.path.expanduser(path)
     return path if base == place and not os.path.isabs(path) else os.path.relpath(whole, place)
+
+
+def _move_simulator(section: specs.Document, base: Path, place: Path) -> None:
+    """Writes the files that a simulator's section names from ``base`` as from ``place``."""
+    for key in ("copy", "link"):
+        if key in section:
+            section[key] = [_moved(path, base, place) for path in section[key]]
+    if "templates" in section:
+        section["templates"] = {name: _moved(path, base, place) for name, path in section["templates"].items()}
+    # Arguments that name a file of the work folder mean that one.
+    within = {Path(path).name for key in ("copy", "link") for path in section.get(key, [])} | set(section.get("templates", {}))
+    for key in ("command", "retry_command"):
+        if key in section:
+            section[key] = [
+                _moved(word, base, place) if (base / word).is_file() and Path(word).parts[0] not in within else word
+                for word in section[key]
+            ]
+    if "python" in section and ":" in section["python"]:
+        file, function = section["python"].rsplit(":", 1)
+        section["python"] = f"{_moved(file, base, place)}:{function}"
+    interpreter = section.get("interpreter", "")
+    if os.sep in interpreter and not os.path.isabs(interpreter):
+        section["interpreter"] = _moved(interpreter, base, place)
 
 
 def _write(scratch: Path, place: Path, text: str, overwrite: bool) -> None:

@@ -54,7 +54,10 @@ impl Project {
             let line = Arc::new(Line::default());
             let simulator =
                 function.map(|(name, parts)| SharedFunction::new(HostFunction { name, parts, line: line.clone() }));
-            let host = Host { simulator };
+            // Functions of files run with the interpreter that has this package.
+            let interpreter = py.import("sys")?.getattr("executable")?.extract::<Option<PathBuf>>()?;
+            let interpreter = interpreter.filter(|path| !path.as_os_str().is_empty());
+            let host = Host { simulator, interpreter };
             let mut settings =
                 parse_with(text, file, &base, &host).map_err(|problems| raise_problems(py, &problems))?;
             for setting in &mut settings {
@@ -95,6 +98,11 @@ impl Project {
     /// Where results lie.
     fn folder(&self) -> PathBuf {
         self.project.folder().to_path_buf()
+    }
+
+    /// Makes results that were brought to the folder those of this study.
+    fn adopt(&self, py: Python<'_>) -> PyResult<()> {
+        guarded(py, || self.project.adopt().map_err(|error| raise(py, error)))
     }
 
     /// Makes runs: `only` is "pending", "failed" or the number of a run; `changed` is "ask", "keep" or "rerun".

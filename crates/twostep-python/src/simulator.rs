@@ -33,9 +33,10 @@ impl Function for HostFunction {
         let (reply, answer) = channel();
         let call = Call { id: job.id, inputs: job.inputs.clone(), wanted: wanted.to_vec(), reply };
         if !self.line.call(call) {
-            return Err(Failure::Unreachable(
-                "the Python function can be called only while its study works".to_owned(),
-            ));
+            return Err(Failure::Unreachable {
+                reason: "the Python function can be called only while its study works".to_owned(),
+                repair: "call a method of the study".to_owned(),
+            });
         }
         loop {
             match receive(&answer, BEAT) {

@@ -168,6 +168,14 @@ impl Project {
         &self.folder
     }
 
+    /// Makes results that were brought to the folder those of this study's file.
+    ///
+    /// # Errors
+    /// A folder whose ledger cannot be read or written.
+    pub fn adopt(&self) -> Result<()> {
+        Folder::new(self.root.clone()).hand_over(&self.settings[0].study.file_name())
+    }
+
     /// Name of the file of measurements that was given in place of the study's.
     pub fn other_measurements_file(&self) -> Option<String> {
         match &self.settings[0].study.measurements {

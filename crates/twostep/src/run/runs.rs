@@ -489,7 +489,12 @@ pub(super) struct Runner<'a> {
 
 impl Drop for Runner<'_> {
     fn drop(&mut self) {
-        self.slots.when_idle(|| self.end_leftovers(&[]));
+        self.slots.when_idle(|| {
+            if let SimulatorKind::Function(function) = &self.study.simulator.kind {
+                function.rest();
+            }
+            self.end_leftovers(&[]);
+        });
     }
 }
 
@@ -547,7 +552,8 @@ impl<'a> Runner<'a> {
 
     /// Ends whatever runs have left behind; those of `groups` also where the study has no command any more.
     fn end_leftovers(&self, groups: &[i32]) {
-        if !groups.is_empty() || matches!(self.study.simulator.kind, SimulatorKind::Command(_)) {
+        let kind = &self.study.simulator.kind;
+        if !groups.is_empty() || matches!(kind, SimulatorKind::Command(_) | SimulatorKind::Function(_)) {
             end_leftovers(&[self.ledger.any_marker()], groups);
         }
     }
@@ -812,10 +818,10 @@ impl<'a> Runner<'a> {
         match outcome {
             Ok(readings) => Ok(self.usable(readings)),
             Err(Failure::Failed(reason)) => Ok(Err(reason)),
-            Err(Failure::Unreachable(reason)) => {
+            Err(Failure::Unreachable { reason, repair }) => {
                 self.ledger.reset(&[run.id])?;
                 self.aborted.store(true, Ordering::Relaxed);
-                Err(Error::failed("simulate", reason, "start it again, and run again: finished runs are kept"))
+                Err(Error::failed("simulate", reason, repair))
             }
             Err(Failure::Interrupted) => {
                 self.ledger.reset(&[run.id])?;
@@ -873,8 +879,10 @@ impl<'a> Runner<'a> {
                 .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
                 .collect()
         });
-        // Other threads may have runs of their own under way.
-        self.slots.when_idle(|| self.end_leftovers(&[]));
+        // Other threads may have runs of their own under way. A function's processes wait for more.
+        if !matches!(self.study.simulator.kind, SimulatorKind::Function(_)) {
+            self.slots.when_idle(|| self.end_leftovers(&[]));
+        }
         // The run that ended the others says why, not those that were ended.
         let (stopped, others): (Vec<_>, Vec<_>) =
             outcomes.into_iter().filter_map(|outcome| outcome.err()).partition(|e| matches!(e, Error::Interrupted));

@@ -72,8 +72,13 @@ pub struct Job {
 pub enum Failure {
     /// The run failed, for a reason in words.
     Failed(String),
-    /// The simulator cannot be reached, for a reason in words; the run counts as never made, and others would fare no better.
-    Unreachable(String),
+    /// The simulator cannot be reached; the run counts as never made, and others would fare no better.
+    Unreachable {
+        /// Why, in words.
+        reason: String,
+        /// What to do.
+        repair: String,
+    },
     /// The user asked to stop; the run counts as never made.
     Interrupted,
 }

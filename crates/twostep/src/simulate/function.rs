@@ -23,6 +23,9 @@ pub trait Function: Send + Sync {
     /// # Errors
     /// Why it gave nothing.
     fn run(&self, job: &Job, wanted: &[Wanted], proceed: Proceed<'_>) -> Result<Vec<Reading>, Failure>;
+
+    /// No run will be asked for in a while: ends what was kept ready for more.
+    fn rest(&self) {}
 }
 
 /// What a function of a Python file is known by: its name, and the content of the file.

@@ -6,12 +6,14 @@ pub mod design;
 mod external;
 pub mod finished;
 mod function;
+mod python;
 mod spec;
 mod umbridge;
 
 pub(crate) use external::alike;
 pub use external::{Failure, Job, Over, Reading, Wanted};
 pub use function::{Function, SharedFunction, python_parts};
+pub use python::{PythonFunction, PythonSpec, default_interpreter, named_interpreter};
 pub use spec::{DesignSpec, OnFailure, SimulatorKind, SimulatorSpec};
 pub use umbridge::{OutputAt, UmbridgeModel, UmbridgeSpec};
 

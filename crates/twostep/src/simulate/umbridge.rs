@@ -98,8 +98,13 @@ impl Trouble {
     }
 
     fn into_failure(self) -> Failure {
-        let text = format!("{}; {}", self.problem, self.repair);
-        if self.is_unreachable { Failure::Unreachable(text) } else { Failure::Failed(text) }
+        let reason = format!("{}; {}", self.problem, self.repair);
+        match self.is_unreachable {
+            true => {
+                Failure::Unreachable { reason, repair: "start it again, and run again: finished runs are kept".into() }
+            }
+            false => Failure::Failed(reason),
+        }
     }
 }
 

@@ -176,6 +176,18 @@ impl Folder {
         Ok(Lock { file })
     }
 
+    /// Makes results that were brought here those of `study`.
+    ///
+    /// # Errors
+    /// A ledger that cannot be read or written.
+    pub fn hand_over(&self, study: &str) -> Result<()> {
+        let ledger = self.ledger()?;
+        match self.file(LEDGER).exists() {
+            true => self.write_json(LEDGER, &Ledger { study: study.into(), ..ledger }),
+            false => Ok(()),
+        }
+    }
+
     /// Makes the folder inside one that is locked.
     ///
     /// # Errors
@@ -786,6 +798,10 @@ mod tests {
         lock().unwrap();
         let other = folder.lock("b.toml").unwrap_err().to_string();
         assert!(other.contains("holds results of a.toml, which those of b.toml would replace; give --out"), "{other}");
+        folder.hand_over("b.toml").unwrap();
+        assert!(folder.lock("a.toml").unwrap_err().to_string().contains("holds results of b.toml"));
+        drop(folder.lock("b.toml").unwrap());
+        folder.hand_over("a.toml").unwrap();
         std::fs::remove_file(folder.file(LEDGER)).unwrap();
         lock().unwrap();
         std::fs::remove_file(folder.file(LEDGER)).unwrap();

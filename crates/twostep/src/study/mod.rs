@@ -265,6 +265,8 @@ impl Study {
 pub struct Host {
     /// The simulator, in place of what `simulator.python` names.
     pub simulator: Option<SharedFunction>,
+    /// The interpreter of functions of Python files, unless the study names one.
+    pub interpreter: Option<PathBuf>,
 }
 
 /// Reads and checks a study file: one setting for each combination of its sweep, in the order of the file.

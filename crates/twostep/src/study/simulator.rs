@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::simulate::command::{CommandSpec, Keep, ParamsFormat, ResultsSpec, Row, Which};
 use crate::simulate::finished::{TableInput, read_runs};
 use crate::simulate::{
-    OnFailure, OutputAt, SharedFunction, Simulator, SimulatorKind, SimulatorSpec, UmbridgeSpec, Wanted, builtin,
+    OnFailure, OutputAt, PythonFunction, PythonSpec, SharedFunction, Simulator, SimulatorKind, SimulatorSpec,
+    UmbridgeSpec, Wanted, builtin, named_interpreter, spelling_repair,
 };
 use std::path::Path;
 use std::time::Duration;
@@ -250,20 +251,113 @@ fn umbridge(field: &Field<'_>, section: &Section<'_>, timeout: Option<Duration>)
 fn python(
     field: &Field<'_>,
     section: &Section<'_>,
-    _folder: &Path,
-    _timeout: Option<Duration>,
+    folder: &Path,
+    timeout: Option<Duration>,
     host: &Host,
 ) -> Option<SharedFunction> {
-    field.text()?;
-    let Some(function) = &host.simulator else {
-        field.refuse("functions of Python files cannot be run yet", "", None);
+    let text = field.text()?;
+    if let Some(function) = &host.simulator {
+        for field in ["interpreter", "timeout"].iter().filter_map(|key| section.get(key)) {
+            let help = "remove it, or give the simulator as \"model.py:run\", which runs in processes of its own";
+            field.refuse("the function runs inside the calling program", "not for a function", help.to_owned());
+        }
+        return Some(function.clone());
+    }
+    // The folder of a file that is named without one is empty.
+    let folder = std::path::absolute(Path::new(".").join(folder)).unwrap_or_else(|_| folder.to_path_buf());
+    let interpreter = section.read("interpreter", host.interpreter.clone(), |field| {
+        let name = field.text()?;
+        let found = named_interpreter(name, &folder);
+        if found.is_none() {
+            let help = "write the path of a Python from the study file's folder, as \".venv/bin/python\", or the name of one on \
+                        the search path, as \"python3.12\"";
+            field.refuse(format!("there is no program {name}"), "expected a Python interpreter", help.to_owned());
+        }
+        Some(found)
+    });
+    let expected = "expected \"FILE.py:FUNCTION\"";
+    let Some((file, function)) = text.rsplit_once(':').filter(|(file, _)| !file.is_empty()) else {
+        let file = if text.ends_with(".py") { text } else { "model.py" };
+        let help = format!("write python = \"{file}:run\" for the function run of {file}");
+        field.refuse("no function is named", expected, help);
         return None;
     };
-    for field in ["interpreter", "timeout"].iter().filter_map(|key| section.get(key)) {
-        let help = "remove it, or give the simulator as \"model.py:run\", which runs in processes of its own";
-        field.refuse("the function runs inside the calling program", "not for a function", help.to_owned());
+    if !is_python_name(function) {
+        let help = "name a function that stands in the file by itself, not within a class or another function";
+        field.refuse(format!("`{function}` is no name of a function"), expected, help.to_owned());
+        return None;
     }
-    Some(function.clone())
+    let path = folder.join(file);
+    if path.extension().is_none_or(|extension| extension != "py") {
+        let help = match folder.join(format!("{}.py", file.replace('.', "/"))) {
+            other if other.is_file() => format!("write python = \"{}.py:{function}\"", file.replace('.', "/")),
+            _ => "name the file of the function, which ends in .py".to_owned(),
+        };
+        field.refuse(format!("{file} is no Python file"), expected, help);
+        return None;
+    }
+    let source = match std::fs::read(&path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(problem) => {
+            let found = match path.exists() {
+                true => format!("{} cannot be read: {problem}", path.display()),
+                false => format!("there is no file {}", path.display()),
+            };
+            field.refuse(found, expected, RELATIVE.to_owned());
+            return None;
+        }
+    };
+    if let Some(repair) = lacks_function(&source, function) {
+        field.refuse(format!("{file} has no function {function}"), expected, repair);
+        return None;
+    }
+    let function = function.to_owned();
+    let file = path.canonicalize().unwrap_or(path);
+    Some(SharedFunction::new(PythonFunction::new(PythonSpec { file, function, interpreter, timeout, folder })))
+}
+
+fn is_python_name(text: &str) -> bool {
+    !text.starts_with(|c: char| c.is_ascii_digit())
+        && !text.is_empty()
+        && text.chars().all(|c| c.is_alphanumeric() || c == '_')
+}
+
+/// What to do about a source text that nowhere gives a name to a function or value; none where it does, as far as a look at
+/// its lines can tell: Python itself has the last word.
+fn lacks_function(source: &str, name: &str) -> Option<String> {
+    let is_of_name = |c: char| c.is_alphanumeric() || c == '_';
+    let has = |text: &str| text.split(|c| !is_of_name(c)).any(|word| word == name);
+    let mut defined = Vec::new();
+    let mut in_import = false;
+    for line in source.lines() {
+        let code = line.split('#').next().unwrap_or_default();
+        let bare = code.trim_start();
+        let bare = bare.strip_prefix("async ").map_or(bare, str::trim_start);
+        if let Some(rest) = bare.strip_prefix("def ").or_else(|| bare.strip_prefix("class ")) {
+            let found = rest.trim_start().split(|c| !is_of_name(c)).next().unwrap_or_default();
+            // What is indented may stand below an `if`.
+            if found == name {
+                return None;
+            }
+            if !code.starts_with([' ', '\t']) {
+                defined.push(found);
+            }
+            continue;
+        }
+        in_import |= bare.starts_with("from ") || bare.starts_with("import ");
+        let target = bare.split_once('=').map_or("", |(target, _)| target).split(':').next().unwrap_or_default();
+        let is_assigned = target.split(',').any(|part| part.trim() == name);
+        if is_assigned || in_import && (has(bare) || bare.contains('*')) {
+            return None;
+        }
+        // An import goes on as long as its brackets are open.
+        in_import &=
+            (code.contains('(') || !bare.starts_with("from ")) && !code.contains(')') && !bare.starts_with("import ");
+    }
+    Some(match defined[..] {
+        [] => format!("write `def {name}(...):` in it, with the study's inputs as its arguments"),
+        _ => spelling_repair(name, &defined),
+    })
 }
 
 /// A value as JSON.

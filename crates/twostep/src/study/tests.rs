@@ -207,7 +207,7 @@ fn wrong_studies_are_refused_at_their_line() {
         (BASE, "builtin = \"sir\"", "builtin = \"sir\"\numbridge = \"http://127.0.0.1\"", "umbridge = \"http://127.0.0.1\"",
             "a study has one simulator", "keep one"),
         (BASE, "builtin = \"sir\"", "builtin = \"sir\"\ntimeout = \"8h\"", "timeout = \"8h\"",
-            "only a simulator by command or umbridge", "remove it"),
+            "only a simulator by command, python or umbridge", "remove it"),
         (BASE, "builtin = \"sir\"", "umbridge = \"http://127.0.0.1\"\ntimeout = \"8 parsecs\"",
             "timeout = \"8 parsecs\"", "no length of time", "30min"),
         (BASE, "builtin = \"sir\"", "umbridge = \"http://127.0.0.1\"\nattempts = 3", "attempts = 3",
@@ -744,11 +744,12 @@ const PIECES: [&str; 16] = [
 ];
 
 /// The studies of `examples/`, one for each way to couple a simulator.
-const EXAMPLES: [(&str, &str); 4] = [
+const EXAMPLES: [(&str, &str); 5] = [
     ("shell", include_str!("../../../../examples/shell/study.toml")),
     ("python", include_str!("../../../../examples/python/study.toml")),
     ("table", include_str!("../../../../examples/table/study.toml")),
     ("umbridge", include_str!("../../../../examples/umbridge/study.toml")),
+    ("function", include_str!("../../../../examples/function/study.toml")),
 ];
 
 /// The text with pieces put in: each where, for how many bytes, and which.
@@ -760,6 +761,83 @@ fn mutated(text: &str, edits: &[(u32, usize, usize)]) -> String {
         text.replace_range(start..end.max(start), PIECES[piece]);
     }
     text
+}
+
+/// A Python file that gives names in every way that a look at its lines sees, and mentions others.
+const MODEL: &str = "\
+import subprocess
+from elsewhere import (
+    imported,  # run
+    other as renamed,
+)
+def simulate(beta, gamma):
+    \"\"\"Does not run.\"\"\"
+    return subprocess.run(model=beta)
+assigned = lambda omega: omega
+one, two = simulate, simulate
+class Callable: pass
+if True:
+    def below(omega): pass
+";
+
+#[test]
+fn a_function_of_a_python_file_is_found_or_refused_with_a_repair() {
+    let folder = folder_with("python", "model.py", MODEL);
+    fs::write(folder.join("model.txt"), "").unwrap();
+    let study = |keys: &str| edit(FORMULA, "builtin = \"logistic\"", keys);
+    for name in ["simulate", "imported", "renamed", "assigned", "one", "two", "Callable", "below"] {
+        let text = study(&format!("python = \"model.py:{name}\""));
+        let read = parse(&text, "test.toml", &folder).unwrap_or_else(|problems| panic!("{name}: {problems}"));
+        assert_eq!(read[0].study.simulator.name(), format!("model.py:{name}"));
+    }
+    for (keys, found, repair) in [
+        ("python = \"model.py\"", "no function is named", "python = \"model.py:run\""),
+        ("python = \"run\"", "no function is named", "python = \"model.py:run\""),
+        ("python = \":run\"", "no function is named", "python = \"model.py:run\""),
+        ("python = \"model:simulate\"", "model is no Python file", "write python = \"model.py:simulate\""),
+        ("python = \"model.txt:simulate\"", "model.txt is no Python file", "ends in .py"),
+        ("python = \"modle.py:simulate\"", "modle.py", "folder of the study file"),
+        ("python = \"model.py:Callable.run\"", "`Callable.run` is no name of a function", "by itself"),
+        ("python = \"model.py:\"", "`` is no name of a function", "by itself"),
+        ("python = \"model.py:run\"", "model.py has no function run", "known are simulate, Callable"),
+        ("python = \"model.py:simluate\"", "model.py has no function simluate", "did you mean \"simulate\"?"),
+        (
+            "python = \"model.py:simulate\"\ninterpreter = \"no/python\"",
+            "there is no program no/python",
+            "venv/bin/python",
+        ),
+        ("python = \"model.py:simulate\"\ninterpreter = \"no-python\"", "there is no program no-python", "search path"),
+        ("python = \"model.py:simulate\"\nkeep = \"all\"", "only a simulator by command has it", "remove it"),
+        ("builtin = \"logistic\"\ninterpreter = \"python3\"", "only a simulator by python has it", "add python"),
+    ] {
+        let problems = parse(&study(keys), "test.toml", &folder).expect_err(keys);
+        let fits = |problem: &Problem| {
+            let help = problem.help.as_deref().unwrap_or_default();
+            problem.message.contains(found) && help.contains(repair)
+        };
+        assert!(problems.problems.iter().any(fits), "{keys}: {problems}");
+    }
+    fs::write(folder.join("empty.py"), "").unwrap();
+    let problems = parse(&study("python = \"empty.py:run\""), "test.toml", &folder).unwrap_err();
+    assert!(problems.to_string().contains("write `def run(...):` in it"), "{problems}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn the_same_function_is_known_by_its_file_wherever_the_study_lies() {
+    let folder = folder_with("python-parts", "model.py", "def run(omega): return omega\n");
+    fs::create_dir_all(folder.join("studies")).unwrap();
+    let parts = |path: &str, within: &str| {
+        let text = edit(FORMULA, "builtin = \"logistic\"", &format!("python = \"{path}:run\""));
+        let read = parse(&text, "test.toml", &folder.join(within)).unwrap_or_else(|problems| panic!("{problems}"));
+        read[0].study.simulator.fingerprint_parts()
+    };
+    let before = parts("model.py", "");
+    assert_eq!(before, parts("../model.py", "studies"));
+    assert_eq!(before, crate::simulate::python_parts(&folder.join("model.py"), "run"));
+    fs::write(folder.join("model.py"), "def run(omega): return 2 * omega\n").unwrap();
+    assert_ne!(before, parts("model.py", ""));
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

@@ -144,13 +144,13 @@ pub(super) fn base_name(path: &Path) -> Result<String, String> {
 }
 
 #[cfg(unix)]
-pub(super) fn is_executable(path: &Path) -> bool {
+pub(in crate::simulate) fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(not(unix))]
-pub(super) fn is_executable(_: &Path) -> bool {
+pub(in crate::simulate) fn is_executable(_: &Path) -> bool {
     true
 }
 

@@ -2,8 +2,8 @@
 
 pub(super) mod check;
 mod fill;
-mod folder;
-mod process;
+pub(super) mod folder;
+pub(super) mod process;
 mod results;
 
 pub use process::{Ended, Running, end_leftovers};

@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,13 @@ pub struct Running {
     marker: String,
     started: Instant,
     is_over: bool,
+}
+
+/// The ends of a process's pipes that are ours.
+pub(in crate::simulate) struct Pipes {
+    pub(in crate::simulate) input: ChildStdin,
+    pub(in crate::simulate) output: ChildStdout,
+    pub(in crate::simulate) errors: ChildStderr,
 }
 
 /// How a command ended.
@@ -56,14 +64,18 @@ impl Ended {
 
     /// What is wrong with such an end; none if nothing is.
     pub fn problem(&self) -> Option<String> {
+        (self.code != Some(0)).then(|| self.told("the command"))
+    }
+
+    /// How `what` ended, as a sentence.
+    pub(in crate::simulate) fn told(&self, what: &str) -> String {
         match (self.code, self.signal) {
-            (Some(0), _) => None,
-            (Some(code), _) => Some(format!("the command ended with exit status {code}")),
+            (Some(code), _) => format!("{what} ended with exit status {code}"),
             (None, Some(signal)) => {
                 let name = SIGNALS.iter().find(|(n, _)| *n == signal).map_or("", |(_, name)| name);
-                Some(format!("signal {signal}{name} ended the command"))
+                format!("signal {signal}{name} ended {what}")
             }
-            (None, None) => Some("the command ended without exit status".to_owned()),
+            (None, None) => format!("{what} ended without exit status"),
         }
     }
 }
@@ -118,6 +130,36 @@ impl Running {
         Ok(Self { child, marker: marker.to_owned(), started: Instant::now(), is_over: false })
     }
 
+    /// Starts a process in a group of its own, whose pipes are the caller's to take from what is returned.
+    pub(in crate::simulate) fn spawn(mut command: Command, marker: &str) -> io::Result<(Self, Pipes)> {
+        command.env(MARKER, marker).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = {
+            let _guard = EXECUTABLES.write();
+            command.spawn()?
+        };
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let running = Self { child, marker: marker.to_owned(), started: Instant::now(), is_over: false };
+        match pipes {
+            (Some(input), Some(output), Some(errors)) => Ok((running, Pipes { input, output, errors })),
+            _ => Err(io::Error::other("a process was started without its pipes")),
+        }
+    }
+
+    /// How it ended, if it has; what it has left behind in its process group is then ended too.
+    pub(in crate::simulate) fn ended(&mut self) -> io::Result<Option<Ended>> {
+        if self.is_over {
+            // The number of its group may belong to others by now.
+            return self.child.wait().map(|status| Some(Ended::new(status)));
+        }
+        if !has_ended(&mut self.child)? {
+            return Ok(None);
+        }
+        self.is_over = true;
+        end_remains(&mut self.child).map(|status| Some(Ended::new(status)))
+    }
+
     /// Number of its process group; where there are none, of its process.
     pub fn process_group(&self) -> i32 {
         self.child.id().cast_signed()
@@ -132,7 +174,7 @@ impl Running {
         const SHORTEST: Duration = Duration::from_micros(200);
         const LONGEST: Duration = Duration::from_millis(50);
         let mut pause = SHORTEST;
-        let failed = |problem: std::io::Error| Failure::Failed(format!("the command cannot be awaited: {problem}"));
+        let failed = |problem: io::Error| Failure::Failed(format!("the command cannot be awaited: {problem}"));
         while !has_ended(&mut self.child).map_err(failed)? {
             if !proceed() {
                 return Err(Failure::Interrupted);
@@ -191,7 +233,6 @@ use unix::{end_all, end_remains, has_ended, supervised};
 
 #[cfg(unix)]
 mod unix {
-    use std::io;
     use std::os::unix::process::CommandExt;
 
     use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid};
@@ -422,11 +463,11 @@ mod plain {
         out
     }
 
-    pub(super) fn has_ended(child: &mut Child) -> std::io::Result<bool> {
+    pub(super) fn has_ended(child: &mut Child) -> io::Result<bool> {
         Ok(child.try_wait()?.is_some())
     }
 
-    pub(super) fn end_remains(child: &mut Child) -> std::io::Result<ExitStatus> {
+    pub(super) fn end_remains(child: &mut Child) -> io::Result<ExitStatus> {
         child.wait()
     }
 
