@@ -11,6 +11,7 @@ from ._errors import (
     SimulatorError,
     StudyError,
     StudyWarning,
+    SurrogateError,
 )
 from ._progress import show_progress
 from ._specs import (
@@ -58,4 +59,5 @@ from ._specs import (
     Unknown,
 )
 from ._study import Study
+from ._surrogate import PythonSurrogate
 from ._twostep import __version__, set_threads

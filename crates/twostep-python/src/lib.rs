@@ -8,6 +8,7 @@ mod errors;
 mod project;
 mod pump;
 mod simulator;
+mod surrogate;
 
 use pyo3::prelude::*;
 use std::ffi::OsString;

@@ -4,6 +4,7 @@ use crate::arrays::{array, object, rows};
 use crate::errors::{self, described, guarded, raise, raise_problems};
 use crate::pump::{Line, drive};
 use crate::simulator::HostFunction;
+use crate::surrogate::{PythonSurrogate, try_out};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use serde_json::to_value;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use twostep::run::{self, Changed, Only, SettingResult};
 use twostep::simulate::SharedFunction;
 use twostep::study::{self, Host, Stage, parse_with};
+use twostep::surrogate::SharedSurrogate;
 
 /// A study whose results lie in a folder.
 #[pyclass(module = "twostep._twostep", frozen)]
@@ -28,7 +30,8 @@ fn stage(name: &str) -> Stage {
 #[pymethods]
 impl Project {
     /// `text` is a study file called `file` in the folder `base`; results lie in `folder`. `function` has the name and
-    /// fingerprint of the Python function that stands for its simulator.
+    /// fingerprint of the Python function that stands for its simulator, `surrogates` those that are Python functions, by output or
+    /// one for all.
     #[new]
     fn new(
         py: Python<'_>,
@@ -37,13 +40,19 @@ impl Project {
         base: PathBuf,
         folder: PathBuf,
         function: Option<(String, Vec<(String, String)>)>,
+        surrogates: Vec<(Option<String>, Bound<'_, PyAny>)>,
     ) -> PyResult<Self> {
         guarded(py, || {
             let line = Arc::new(Line::default());
             let simulator =
                 function.map(|(name, parts)| SharedFunction::new(HostFunction { name, parts, line: line.clone() }));
-            let host = Host { simulator };
+            let shared = |(output, caller): (Option<String>, Bound<'_, PyAny>)| {
+                Ok((output, SharedSurrogate::new(PythonSurrogate::new(&caller, line.clone())?)))
+            };
+            let surrogates = surrogates.into_iter().map(shared).collect::<PyResult<_>>()?;
+            let host = Host { simulator, surrogates };
             let settings = parse_with(text, file, &base, &host).map_err(|problems| raise_problems(py, &problems))?;
+            try_out(&settings[0].study, &line)?;
             Ok(Self { project: run::Project::new(settings, folder), line })
         })
     }
