@@ -11,6 +11,7 @@ from ._errors import (
     SimulatorError,
     StudyError,
     StudyWarning,
+    SurrogateError,
 )
 from ._progress import show_progress
 from ._results import Calibration, Enough, Fit, Inference, Verification
@@ -60,4 +61,5 @@ from ._specs import (
 )
 from ._stages import Report, Server
 from ._study import Study
+from ._surrogate import PythonSurrogate
 from ._twostep import __version__, set_threads

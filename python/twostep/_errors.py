@@ -45,6 +45,10 @@ class SimulatorError(FailedError):
     """Runs of the simulator failed; what the function raised is the cause of this exception."""
 
 
+class SurrogateError(FailedError):
+    """A surrogate that is a Python function failed; what it raised is the cause of this exception."""
+
+
 class InternalError(Error, RuntimeError):
     """A mistake in this package. Please report it."""
 

@@ -21,6 +21,7 @@ from . import _twostep
 from ._errors import InvalidError, Problem, StudyWarning
 from ._function import Host, check_names, fingerprint_of, name_of, place_of
 from ._stages import Stages
+from ._surrogate import callers
 
 # Sections that are objects, and those with an object for each name, in the order of the study file.
 _SECTIONS: dict[str, type[specs.Spec]] = {
@@ -145,7 +146,7 @@ class Study(Stages):
         """The study as the library has it, checked."""
         simulator = self._sections["simulator"]
         text = self._text(self._temporary)
-        project = _twostep.Project(text, self._file, self._base, self._folder, self._function)
+        project = _twostep.Project(text, self._file, self._base, self._folder, self._function, callers(self._sections))
         if isinstance(simulator, specs.Function):
             check_names(simulator.function, project.run_inputs())
         return project
@@ -228,6 +229,10 @@ class Study(Stages):
         if isinstance(found, str):
             where = f"simulator: {name_of(simulator.function)} cannot be named in a study file: {found}"
             raise InvalidError(where.split(": ", 1)[1], "simulator", "put the function into a file, such as model.py, and import it")
+        for output, surrogate in callers(self._sections):
+            where = "surrogate" if output is None else f"outputs.{output}.surrogate"
+            repair = "use ts.PCE or ts.Formula for the shell, or run the study from Python"
+            raise InvalidError(f"{surrogate.name} is a Python function, which a study file cannot hold", where, repair)
         with tempfile.TemporaryDirectory(prefix="twostep-") as scratch:
             folder = place.parent if place is not None else self._base
             document = self._document(Path(scratch), folder)

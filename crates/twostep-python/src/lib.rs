@@ -9,6 +9,7 @@ mod project;
 mod pump;
 mod results;
 mod simulator;
+mod surrogate;
 
 use pyo3::prelude::*;
 use std::ffi::OsString;

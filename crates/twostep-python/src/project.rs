@@ -5,6 +5,7 @@ use crate::errors::{self, described, guarded, raise, raise_problems};
 use crate::pump::{Line, drive};
 use crate::results::{Calibrations, Server, Setting, columns};
 use crate::simulator::HostFunction;
+use crate::surrogate::{PythonSurrogate, try_out};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use serde_json::to_value;
@@ -20,6 +21,7 @@ use twostep::simulate::SharedFunction;
 use twostep::study::{
     self, Host, MeasurementSource, Problem, Severity, Stage, parse_with, read_measurements, unused_columns,
 };
+use twostep::surrogate::SharedSurrogate;
 use twostep::table::write_atomically;
 
 /// A study whose results lie in a folder.
@@ -40,7 +42,8 @@ fn stage(name: &str) -> Stage {
 #[pymethods]
 impl Project {
     /// `text` is a study file called `file` in the folder `base`; results lie in `folder`. `function` has the name and
-    /// fingerprint of the Python function that stands for its simulator.
+    /// fingerprint of the Python function that stands for its simulator, `surrogates` those that are Python functions, by output or
+    /// one for all.
     #[new]
     fn new(
         py: Python<'_>,
@@ -49,6 +52,7 @@ impl Project {
         base: PathBuf,
         folder: PathBuf,
         function: Option<(String, Vec<(String, String)>)>,
+        surrogates: Vec<(Option<String>, Bound<'_, PyAny>)>,
     ) -> PyResult<Self> {
         guarded(py, || {
             let line = Arc::new(Line::default());
@@ -57,7 +61,11 @@ impl Project {
             // Functions of files run with the interpreter that has this package.
             let interpreter = py.import("sys")?.getattr("executable")?.extract::<Option<PathBuf>>()?;
             let interpreter = interpreter.filter(|path| !path.as_os_str().is_empty());
-            let host = Host { simulator, interpreter };
+            let shared = |(output, caller): (Option<String>, Bound<'_, PyAny>)| {
+                Ok((output, SharedSurrogate::new(PythonSurrogate::new(&caller, line.clone())?)))
+            };
+            let surrogates = surrogates.into_iter().map(shared).collect::<PyResult<_>>()?;
+            let host = Host { simulator, interpreter, surrogates };
             let mut settings =
                 parse_with(text, file, &base, &host).map_err(|problems| raise_problems(py, &problems))?;
             for setting in &mut settings {
@@ -71,6 +79,7 @@ impl Project {
                     span: None,
                 }));
             }
+            try_out(&settings[0].study, &line)?;
             Ok(Self { project: Arc::new(run::Project::new(settings, folder)), line })
         })
     }

@@ -29,23 +29,24 @@ pub(crate) enum Event {
 }
 
 /// Passes progress on, and the request to stop.
-struct Watch {
+struct Watch<'a> {
     events: Mutex<Sender<Event>>,
     stop: AtomicBool,
+    line: &'a Line,
     /// What was last reported, and when: a report for each piece would cost more than the piece.
     last: Mutex<Option<(String, Instant)>>,
 }
 
-impl Watch {
+impl Watch<'_> {
     fn send(&self, event: Event) {
         // Nobody listens any more only where the work is over.
         let _ = self.events.lock().unwrap_or_else(PoisonError::into_inner).send(event);
     }
 }
 
-impl Monitor for Watch {
+impl Monitor for Watch<'_> {
     fn proceed(&self) -> bool {
-        !self.stop.load(Ordering::Relaxed)
+        !self.stop.load(Ordering::Relaxed) && !self.line.has_failed()
     }
 
     fn progress(&self, what: &str, done: usize, total: usize) {
@@ -62,18 +63,44 @@ impl Monitor for Watch {
     }
 }
 
-/// Where a function of the user finds the thread that calls it; empty while no work is under way.
+/// Where a function of the user finds the thread that calls it, and where functions that other threads call leave what they raised.
 #[derive(Default)]
-pub(crate) struct Line(Mutex<Option<Sender<Event>>>);
+pub(crate) struct Line {
+    /// Empty while no work is under way.
+    events: Mutex<Option<Sender<Event>>>,
+    failed: AtomicBool,
+    failure: Mutex<Option<PyErr>>,
+}
 
 impl Line {
     fn set(&self, events: Option<Sender<Event>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = events;
+        *self.events.lock().unwrap_or_else(PoisonError::into_inner) = events;
+    }
+
+    /// Stops the work, which ends with the first exception that was left here.
+    pub(crate) fn fail(&self, problem: PyErr) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(problem);
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a function has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    fn take_failure(&self) -> Option<PyErr> {
+        self.failed.store(false, Ordering::Relaxed);
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Raises what a function raised in work that was done without [`drive`].
+    pub(crate) fn raise_failure(&self) -> PyResult<()> {
+        self.take_failure().map_or(Ok(()), Err)
     }
 
     /// Asks for a call; false where nobody listens.
     pub(crate) fn call(&self, call: Call) -> bool {
-        let line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         line.as_ref().is_some_and(|events| events.send(Event::Call(call)).is_ok())
     }
 }
@@ -105,7 +132,8 @@ pub(crate) fn drive<T: Send>(
     let (sender, events) = channel();
     let events = Mutex::new(events);
     line.set(Some(sender.clone()));
-    let watch = Watch { events: Mutex::new(sender), stop: AtomicBool::new(false), last: Mutex::new(None) };
+    drop(line.take_failure());
+    let watch = Watch { events: Mutex::new(sender), stop: AtomicBool::new(false), line, last: Mutex::new(None) };
     let finished = std::thread::scope(|scope| {
         let watch = &watch;
         let worker = scope.spawn(move || {
@@ -118,6 +146,10 @@ pub(crate) fn drive<T: Send>(
         let outcome = py.detach(|| worker.join()).unwrap_or_else(|_| Err(errors::last_panic()));
         (outcome, raised)
     });
+    // What follows from values that a function could not give means nothing.
+    if let (Some(failure), None) = (line.take_failure(), &finished.1) {
+        return Err(failure);
+    }
     match finished {
         (Err(panic), _) => Err(errors::internal(py, &panic)),
         // What stopped the work says why, not the work.
@@ -131,7 +163,12 @@ pub(crate) fn drive<T: Send>(
 }
 
 /// Serves the work until it is finished; what was raised meanwhile, which has stopped it.
-fn listen(py: Python<'_>, host: &Bound<'_, PyAny>, watch: &Watch, events: &Mutex<Receiver<Event>>) -> Option<PyErr> {
+fn listen(
+    py: Python<'_>,
+    host: &Bound<'_, PyAny>,
+    watch: &Watch<'_>,
+    events: &Mutex<Receiver<Event>>,
+) -> Option<PyErr> {
     let mut raised: Option<PyErr> = None;
     loop {
         // The lock only lends the receiver to the detached part.

@@ -118,10 +118,11 @@ fn of_layout(kept: Vec<Trial>, methods: &[Method], i_trials: impl Fn(usize) -> u
 
 /// Trials by these methods with their numbers.
 fn numbered(trials: Vec<Trial>, methods: &[Method]) -> impl Iterator<Item = (Numbers, Trial)> {
-    let number = |name: &str| methods.iter().position(|method| method.name() == name);
+    let is_by = |trial: &Trial, method: &Method| trial.method == method.name() && trial.version == method.version();
+    let number = move |trial: &Trial| methods.iter().position(|method| is_by(trial, method));
     trials
         .into_iter()
-        .filter_map(move |trial| number(&trial.method).map(|method| ([trial.t_trial, trial.i_trial, method], trial)))
+        .filter_map(move |trial| number(&trial).map(|method| ([trial.t_trial, trial.i_trial, method], trial)))
 }
 
 /// Name of the I-trials in progress reports.
@@ -162,6 +163,7 @@ fn failed([t_trial, i_trial]: [usize; 2], method: Method, error: &Error) -> Tria
         t_trial,
         i_trial,
         method: method.name().into(),
+        version: method.version(),
         weight: 1.0,
         ranked: Vec::new(),
         evidence: Evidence::default(),
@@ -261,6 +263,7 @@ mod tests {
                 t_trial: t,
                 i_trial: i,
                 method: method.name().into(),
+                version: None,
                 weight: 1.0,
                 ranked: vec![ranked.clone()],
                 evidence: Evidence::default(),

@@ -367,6 +367,7 @@ pub(super) mod tests {
                     t_trial: trial / i_trials,
                     i_trial: trial % i_trials,
                     method: method.into(),
+                    version: None,
                     weight: 1.0,
                     ranked: vec![ranked],
                     evidence: evidence.clone(),

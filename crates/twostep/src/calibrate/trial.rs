@@ -11,6 +11,9 @@ pub struct Trial {
     pub i_trial: usize,
     /// The method.
     pub method: String,
+    /// What the method was, for one of the calling program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Prior over design density of the truth, up to a factor; 1 where truths are drawn from the prior.
     pub weight: f64,
     /// Where each true value lies; empty where the trial failed.

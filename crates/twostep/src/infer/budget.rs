@@ -134,6 +134,9 @@ pub fn budget(
     stream: Stream,
 ) -> std::result::Result<Budget, String> {
     let method = Method::named(&answer.method).ok_or_else(|| format!("`{}` is no method", answer.method))?;
+    if matches!(method, Method::Own(_)) {
+        return Err(format!("how {} weighs T-draws is its own business", method.name()));
+    }
     if method == Method::ELogLik {
         return Err("E-Log-Lik averages the T-draws before it infers, so that no part of its variance is theirs".into());
     }

@@ -67,7 +67,7 @@ impl Prepared {
             None => groups.push((None, (0..draws.len()).collect())),
         }
         let (pooled, log_alpha) = self.reduced(method, &*propagation);
-        if groups[0].0.is_none() && (method == Method::EPost || pooled.n_draws() > FEW_T_DRAWS) {
+        if groups[0].0.is_none() && (method.is_weighted() || pooled.n_draws() > FEW_T_DRAWS) {
             return None;
         }
         let of_group = |(s, members): &(Option<usize>, Vec<usize>)| -> Vec<(usize, f64)> {
@@ -102,15 +102,18 @@ impl Prepared {
     ) -> Result<Density> {
         let propagation = method.propagation(spec.point);
         let (likelihoods, mut log_offsets) = self.reduced(method, &*propagation);
-        if method == Method::EPost {
+        if method.is_weighted() {
             if self.engine(spec) != Engine::Grid {
+                let name = method.name();
                 return Err(Error::invalid(
                     "--method",
-                    "the density of e-post needs the evidence of every T-draw, which only the grid knows well",
+                    format!("the density of {name} needs the evidence of every T-draw, which only the grid knows well"),
                     "use another method, or engine = \"grid\" with up to three unknowns",
                 ));
             }
-            for (offset, z) in log_offsets.iter_mut().zip(engine_grid::log_evidences(self, spec, monitor)?) {
+            let log_evidence = engine_grid::log_evidences(self, spec, monitor)?;
+            log_offsets = propagation.mix(&log_offsets, &log_evidence).unwrap_or(log_offsets);
+            for (offset, z) in log_offsets.iter_mut().zip(log_evidence) {
                 // A draw that the measurements exclude has no posterior.
                 *offset = if z.is_finite() { *offset - z } else { f64::NEG_INFINITY };
             }
@@ -121,7 +124,7 @@ impl Prepared {
             method,
             estimate: spec.point,
             log_offsets,
-            log_evidence: log_evidence.filter(|_| method != Method::EPost).unwrap_or(0.0),
+            log_evidence: log_evidence.filter(|_| !method.is_weighted()).unwrap_or(0.0),
         })
     }
 }

@@ -323,10 +323,13 @@ fn solve<T>(prepared: &Prepared, spec: &InferSpec, method: Method, answer: impl 
             let average = model.posterior(weighted).ok_or_else(|| refused("the averaged posterior is not proper"))?;
             Ok(single(model, &average))
         }
-        Method::ELik | Method::EPost => {
+        Method::Own(_) if method.is_own_pool() => {
+            Err(refused(&format!("{} pools likelihoods in a way of its own", method.name())))
+        }
+        Method::ELik | Method::EPost | Method::Own(_) => {
             let evidence: Vec<f64> = model.posteriors.iter().map(|normal| normal.log_evidence).collect();
             let log_weights = method.propagation(spec.point).mix(log_alpha, &evidence);
-            let log_weights = log_weights.expect("E-Lik and E-Post are mixtures");
+            let log_weights = log_weights.expect("mixtures have weights");
             let mut diagnostics = Diagnostics { evaluations: evidence.len(), ..Diagnostics::default() };
             if method == Method::ELik {
                 let joint: Vec<f64> = log_alpha.iter().zip(&evidence).map(|(a, z)| a + z).collect();
@@ -368,6 +371,7 @@ pub(super) fn infer(
         let diagnostics = solved.diagnostics.clone();
         IPosterior {
             method: method.name().into(),
+            version: None,
             engine: Engine::Exact.name().into(),
             unknowns,
             trust: diagnostics.evidence_agreement.map_or("exact".into(), |share| format!("exact{}", favoured(share))),

@@ -91,9 +91,10 @@ pub(super) fn components(
 }
 
 /// Methods that share one grid: E-Post and E-Lik mix the same posteriors, one per T-draw; the others have a density of their
-/// own.
+/// own, or a mixture that must not change theirs.
 fn groups(methods: &[Method]) -> impl Iterator<Item = Vec<Method>> {
-    let (mixtures, own): (Vec<Method>, Vec<Method>) = methods.iter().partition(|m| m.is_mixture());
+    let (mixtures, own): (Vec<Method>, Vec<Method>) =
+        methods.iter().partition(|m| [Method::ELik, Method::EPost].contains(m));
     std::iter::once(mixtures).chain(own.into_iter().map(|m| vec![m])).filter(|g| !g.is_empty())
 }
 
@@ -180,7 +181,7 @@ impl Solved<'_> {
     fn diagnostics(&self, m: usize, method: Method) -> Diagnostics {
         let Resolved { refined, weights, .. } = &self.resolved;
         let mut diagnostics = Diagnostics { evaluations: refined.evaluations, ..Diagnostics::default() };
-        if method != Method::EPost {
+        if !method.is_weighted() {
             let joint: Vec<f64> = self.log_alpha.iter().zip(&refined.log_evidence).map(|(a, z)| a + z).collect();
             diagnostics.log_evidence = Some(log_sum_exp(&joint));
         }
@@ -203,7 +204,8 @@ fn solve<T>(
 ) -> Result<T> {
     let mixed = group[0].is_mixture();
     // Both mixtures are resolved whichever is asked for, so that neither depends on the other's company.
-    let judged = if mixed { vec![Method::ELik, Method::EPost] } else { group.to_vec() };
+    let is_own = matches!(group[0], Method::Own(_));
+    let judged = if mixed && !is_own { vec![Method::ELik, Method::EPost] } else { group.to_vec() };
     let propagations: Vec<_> = judged.iter().map(|m| m.propagation(spec.point)).collect();
     let (likelihoods, log_alpha) = prepared.reduced(judged[0], &*propagations[0]);
     let pooled = (!mixed).then_some(&*propagations[0]);
@@ -211,7 +213,7 @@ fn solve<T>(
     let alpha = if mixed { log_alpha.clone() } else { vec![0.0] };
     let mix = |log_evidence: &[f64]| -> Vec<Vec<f64>> {
         let weights = propagations.iter().map(|p| p.mix(&alpha, log_evidence));
-        weights.map(|w| if mixed { w.expect("E-Lik and E-Post are mixtures") } else { vec![0.0] }).collect()
+        weights.map(|w| if mixed { w.expect("mixtures have weights") } else { vec![0.0] }).collect()
     };
     let resolved = resolve(&components, &mix, &|| monitor.proceed())?;
     Ok(answer(&Solved { components: &components, resolved, log_alpha: alpha, judged }))
@@ -301,6 +303,7 @@ fn posterior(
     }
     IPosterior {
         method: method.name().into(),
+        version: None,
         engine: "grid".into(),
         unknowns,
         trust,

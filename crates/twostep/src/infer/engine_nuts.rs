@@ -6,7 +6,7 @@ use super::propagation::Method;
 use super::summary::{QuantitySummary, Replicated, Unit};
 use super::target::Target;
 use super::{Diagnostics, IPosterior, InferSpec, Prepared, favoured, per_draw};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mcmc::nuts::{self, Chain, Metric};
 use crate::mcmc::{chains, diagnostics};
 use crate::monitor::{Monitor, counting};
@@ -27,6 +27,13 @@ pub(super) fn infer(
     stream: Stream,
     monitor: &dyn Monitor,
 ) -> Result<IPosterior> {
+    let refused = |found: String| Error::invalid("infer.engine", found, "use \"auto\", \"grid\" or \"smc\"");
+    if method.is_weighted() && method != Method::EPost {
+        return Err(refused(format!("{} needs the evidence of every T-draw, which NUTS does not know", method.name())));
+    }
+    if !method.propagation(spec.point).has_gradient() {
+        return Err(refused(format!("{} has no pool_gradient, which NUTS needs", method.name())));
+    }
     let sample = if per_draw(&*method.propagation(spec.point)) { fits } else { pooled };
     sample(prepared, spec, method, stream, monitor)
 }
@@ -56,7 +63,7 @@ fn pooled(
     let settings = nuts::Settings { warmup: spec.nuts.warmup, draws: spec.nuts.draws, ..nuts::Settings::default() };
     let counted = counting(monitor, method.name(), spec.nuts.chains * (settings.warmup + settings.draws));
     let chains = chains::sample(&target, &settings, spec.nuts.chains, None, stream.named("chains"), &counted)?;
-    let overlooked = chains::check(&target, &chains, stream.named("check"), &proceed)?.overlooked;
+    let overlooked = chains::check(&target.clone().cheap(), &chains, stream.named("check"), &proceed)?.overlooked;
     let replicated =
         Replicated { units: vec![Unit::equal(1.0, chains.iter().map(|c| natural_draws(prepared, c)).collect())] };
     let unknowns: Vec<QuantitySummary> = prepared
@@ -127,6 +134,7 @@ fn pooled(
     }
     Ok(IPosterior {
         method: method.name().into(),
+        version: None,
         engine: "nuts".into(),
         unknowns,
         trust,
@@ -212,7 +220,7 @@ fn fits(
     let mut overlooked: Vec<chains::Overlooked> = Vec::new();
     for fit in (0..all.len()).step_by(step) {
         let own = prepared.likelihoods.select(&[numbered[fit].1]);
-        let target = Target::new(&own, &prepared.prior, &*propagation, &single);
+        let target = Target::new(&own, &prepared.prior, &*propagation, &single).cheap();
         let check = chains::check(&target, &all[fit], stream.named("check").at(fit as u64), &proceed)?;
         overlooked.extend(check.overlooked);
     }
@@ -254,6 +262,7 @@ fn fits(
     let t_draws = Some(units.iter().map(|&u| numbered[u].1).collect());
     Ok(IPosterior {
         method: method.name().into(),
+        version: None,
         engine: "nuts".into(),
         unknowns,
         trust,

@@ -37,7 +37,7 @@ impl Sampler<'_> {
         stream: Stream,
     ) -> Result<smc::Population> {
         let settings = smc::Settings { particles, ..smc::Settings::default() };
-        let mut target = Target::new(likelihoods, &self.prepared.prior, self.propagation, log_alpha);
+        let mut target = Target::new(likelihoods, &self.prepared.prior, self.propagation, log_alpha).cheap();
         smc::sample(&mut target, &settings, stream, &|| self.monitor.proceed())
     }
 
@@ -105,6 +105,12 @@ pub(super) fn infer(
     let mut corrected = offsets.clone();
     if mixed {
         let responsibilities = Responsibilities::new(prepared, &offsets, &replicates);
+        // A T-draw's share among the particles is `exp(offset_s) Z_s` over the evidence of the pooled density.
+        let pooled = total - (runs as f64).ln();
+        let evidence =
+            |(offset, mean): (&f64, &f64)| if *mean > 0.0 { mean.ln() - offset + pooled } else { f64::NEG_INFINITY };
+        let log_evidence: Vec<f64> = offsets.iter().zip(&responsibilities.mean).map(evidence).collect();
+        let log_alpha = propagation.mix(&log_alpha, &log_evidence).unwrap_or_else(|| log_alpha.clone());
         for (offset, (alpha, mean)) in corrected.iter_mut().zip(log_alpha.iter().zip(&responsibilities.mean)) {
             // No particle knows this draw.
             *offset = if *mean > 0.0 { *offset + alpha - mean.ln() } else { f64::NEG_INFINITY };
@@ -151,6 +157,7 @@ pub(super) fn infer(
     }
     Ok(IPosterior {
         method: method.name().into(),
+        version: None,
         engine: "smc".into(),
         unknowns,
         trust,

@@ -56,6 +56,8 @@ pub struct OutputTerm {
 #[derive(Clone)]
 struct Prepared {
     term: OutputTerm,
+    /// The surrogate with its draws, where the general path evaluates it that way.
+    bound: Option<Arc<dyn Surrogate>>,
     conditioned: Option<Conditioned>,
     /// Indices of `data.points` that the general path evaluates.
     points: Vec<usize>,
@@ -151,6 +153,11 @@ impl Likelihoods {
     /// Whether any output uses the conditioned form.
     pub fn is_conditioned(&self) -> bool {
         self.outputs.iter().any(|o| o.conditioned.is_some())
+    }
+
+    /// Whether [`Likelihoods::pull`] takes derivatives of every surrogate, and differences of none.
+    pub fn has_gradient(&self) -> bool {
+        self.outputs.iter().all(|o| o.points.is_empty() || o.term.surrogate.has_gradient())
     }
 
     /// Multiplications that a log-likelihood takes for one draw, about.
@@ -404,7 +411,12 @@ impl Prepared {
             blocks[block].z.push(row.z);
             blocks[block].at.push(at(row.point));
         }
-        Self { term, conditioned, points, group_at, blocks }
+        let bound = if points.is_empty() { None } else { term.surrogate.for_draws(&term.coefficients) };
+        Self { term, bound, conditioned, points, group_at, blocks }
+    }
+
+    fn surrogate(&self) -> &dyn Surrogate {
+        self.bound.as_deref().unwrap_or(&*self.term.surrogate)
     }
 
     fn set_unknowns(&self, omega: &[f64], n_draws: usize, ws: &mut OutputWorkspace) {
@@ -420,7 +432,7 @@ impl Prepared {
             for i in 0..ws.x.rows() {
                 ws.x.row_mut(i)[..omega.len()].copy_from_slice(omega);
             }
-            term.surrogate.predict(&ws.x, &term.coefficients, &mut ws.eta, &mut ws.scratch);
+            self.surrogate().predict(&ws.x, &term.coefficients, &mut ws.eta, &mut ws.scratch);
             let (shift, factor) = term.affine;
             if term.affine != (0.0, 1.0) {
                 ws.eta.data_mut().iter_mut().for_each(|eta| *eta = shift + factor * *eta);
@@ -574,7 +586,7 @@ impl Prepared {
             ws.eta_bar.data_mut().iter_mut().for_each(|bar| *bar *= term.affine.1);
             ws.x_bar.reshape(self.points.len(), ws.x.cols());
             ws.x_bar.data_mut().fill(0.0);
-            term.surrogate.pull_to_inputs(&ws.x, &term.coefficients, &ws.eta_bar, &mut ws.x_bar, &mut ws.scratch);
+            self.surrogate().pull_to_inputs(&ws.x, &term.coefficients, &ws.eta_bar, &mut ws.x_bar, &mut ws.scratch);
             for i in 0..ws.x_bar.rows() {
                 for (by, bar) in by_omega.iter_mut().zip(ws.x_bar.row(i)) {
                     *by += bar;

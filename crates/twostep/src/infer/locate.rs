@@ -2,7 +2,7 @@
 
 use super::propagation::Method;
 use super::{Diagnostics, Engine, IPosterior, InferSpec, Prepared, engine_exact, engine_grid, infer};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::monitor::Monitor;
 use crate::stream::Stream;
 use rand::RngExt;
@@ -53,10 +53,28 @@ pub fn locate(
     stream: Stream,
     monitor: &dyn Monitor,
 ) -> Result<Vec<Located>> {
-    let engine = prepared.engine(spec);
+    let mut out = Vec::new();
+    for part in prepared.by_engine(spec) {
+        out.extend(locate_part(prepared, &part, truth, stream, monitor)?);
+    }
+    out.sort_by_key(|located: &Located| spec.methods.iter().position(|method| *method == located.method));
+    Ok(out)
+}
+
+/// As [`locate`], by one engine.
+fn locate_part(
+    prepared: &Prepared,
+    spec: &InferSpec,
+    truth: &[Option<f64>],
+    stream: Stream,
+    monitor: &dyn Monitor,
+) -> Result<Vec<Located>> {
+    let engine = spec.engine;
+    // A surrogate that failed on the way has asked to stop.
+    let unless_stopped = |located| if monitor.proceed() { Ok(located) } else { Err(Error::Interrupted) };
     match engine {
         Engine::Exact => return engine_exact::locate(prepared, spec, truth, monitor),
-        Engine::Grid => return engine_grid::locate(prepared, spec, truth, monitor),
+        Engine::Grid => return engine_grid::locate(prepared, spec, truth, monitor).and_then(unless_stopped),
         Engine::Auto | Engine::Smc | Engine::Nuts => {}
     }
     let posteriors = infer(prepared, spec, stream, monitor)?;

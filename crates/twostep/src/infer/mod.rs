@@ -88,6 +88,9 @@ pub struct Problem<'a> {
 pub struct IPosterior {
     /// The method.
     pub method: String,
+    /// What the method was, for one of the calling program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// The engine that computed it.
     pub engine: String,
     /// Unknowns, unknown sds, then derived quantities.
@@ -306,7 +309,7 @@ impl Prepared {
                 Some(averaged) => (averaged, vec![0.0]),
                 None => (self.likelihoods.clone(), alpha.to_vec()),
             },
-            Method::ELik | Method::EPost => (self.likelihoods.clone(), alpha.to_vec()),
+            Method::ELik | Method::EPost | Method::Own(_) => (self.likelihoods.clone(), alpha.to_vec()),
         }
     }
 
@@ -369,6 +372,20 @@ impl Prepared {
             engine => engine,
         }
     }
+
+    /// The methods of `spec` by the engines that compute them: all by one, but for densities of the calling program, which have no
+    /// closed form where `auto` takes one.
+    fn by_engine(&self, spec: &InferSpec) -> Vec<InferSpec> {
+        let engine = self.engine(spec);
+        let instead = match self.likelihoods.n_unknowns() <= MAX_AXES && !self.likelihoods.grid_is_dear() {
+            true => Engine::Grid,
+            false => Engine::Smc,
+        };
+        let has_none = |method: &Method| spec.engine == Engine::Auto && engine == Engine::Exact && method.is_own_pool();
+        let (own, others): (Vec<Method>, Vec<Method>) = spec.methods.iter().partition(|method| has_none(method));
+        let parts = [(others, engine), (own, instead)].into_iter().filter(|(methods, _)| !methods.is_empty());
+        parts.map(|(methods, engine)| InferSpec { methods, engine, ..spec.clone() }).collect()
+    }
 }
 
 /// A function of the parameters.
@@ -415,6 +432,16 @@ type SampleMethod = fn(&Prepared, &InferSpec, Method, Stream, &dyn Monitor) -> R
 /// # Errors
 /// Those of the engine, or an interruption.
 pub fn infer(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dyn Monitor) -> Result<Vec<IPosterior>> {
+    let mut out = Vec::new();
+    for part in prepared.by_engine(spec) {
+        out.extend(infer_part(prepared, &part, stream, monitor)?);
+    }
+    out.sort_by_key(|p| spec.methods.iter().position(|method| method.name() == p.method));
+    Ok(out)
+}
+
+/// Runs every method by one engine.
+fn infer_part(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dyn Monitor) -> Result<Vec<IPosterior>> {
     let one_by_one = |sample: SampleMethod| -> Result<Vec<IPosterior>> {
         let n = spec.methods.len();
         let numbered = spec.methods.iter().enumerate();
@@ -432,12 +459,24 @@ pub fn infer(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dy
         Engine::Smc => one_by_one(engine_smc::infer)?,
         Engine::Nuts => one_by_one(engine_nuts::infer)?,
     };
+    // A surrogate that failed on the way has asked to stop.
+    if !monitor.proceed() {
+        return Err(Error::Interrupted);
+    }
     for (posterior, method) in out.iter_mut().zip(&spec.methods) {
+        if posterior.engine == Engine::Nuts.name() && !prepared.likelihoods.has_gradient() {
+            posterior.warnings.push(format!(
+                "{}: a surrogate has no gradient, so that NUTS used differences, at the price of two evaluations for each of its \
+                 inputs; give it a gradient, or use engine = \"auto\"",
+                posterior.method
+            ));
+        }
         match method {
             Method::Point => posterior.trust += "; ignores the surrogate's uncertainty",
             Method::ELogLik => posterior.trust += "; grows surer as the surrogate grows worse",
-            Method::ELik | Method::EPost => {}
+            Method::ELik | Method::EPost | Method::Own(_) => {}
         }
+        posterior.version = method.version();
         posterior.advise(prepared);
     }
     Ok(out)

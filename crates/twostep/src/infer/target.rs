@@ -18,6 +18,7 @@ pub struct Target<'a> {
     slopes: Vec<f64>,
     by_x: Vec<f64>,
     l: Vec<f64>,
+    gradient: bool,
 }
 
 impl<'a> Target<'a> {
@@ -39,7 +40,14 @@ impl<'a> Target<'a> {
             slopes: vec![0.0; dim],
             by_x: vec![0.0; dim],
             l: vec![0.0; likelihoods.n_draws()],
+            gradient: true,
         }
+    }
+
+    /// The same without gradients, where those of the likelihood are dear or there are none.
+    pub fn cheap(mut self) -> Self {
+        self.gradient = self.likelihoods.has_gradient() && self.propagation.has_gradient();
+        self
     }
 
     /// Pooled log-likelihood at natural values, with its gradient in `by_x` order; for benchmarks and tests.
@@ -50,6 +58,9 @@ impl<'a> Target<'a> {
         self.likelihoods.log_likelihoods(sigma, &self.workspace, &mut self.l);
         let value = self.propagation.pool(self.log_alpha, &mut self.l);
         gradient.fill(0.0);
+        if !self.gradient {
+            return value;
+        }
         let (by_omega, by_sigma) = gradient.split_at_mut(n);
         self.likelihoods.pull(sigma, &self.l, &mut self.workspace, by_omega, by_sigma);
         value
@@ -76,6 +87,10 @@ impl Bayes for Target<'_> {
         }
         (self.x, self.by_x) = (x, by_x);
         (log_prior, log_likelihood)
+    }
+
+    fn has_gradient(&self) -> bool {
+        self.gradient
     }
 
     fn sample_prior(&mut self, rng: &mut ChaCha8Rng, z: &mut [f64]) {

@@ -29,6 +29,11 @@ pub trait Bayes {
 
     /// A draw from the prior.
     fn sample_prior(&mut self, rng: &mut ChaCha8Rng, z: &mut [f64]);
+
+    /// Whether the gradients mean anything. Tempered sequential Monte Carlo does without.
+    fn has_gradient(&self) -> bool {
+        true
+    }
 }
 
 /// The posterior of a [`Bayes`] as one log density.

@@ -146,7 +146,7 @@ impl<'a> Sweep<'a> {
     fn methods(tried: &Tried<'a>) -> Vec<(Method, &'a MethodSummary)> {
         let calibration = tried.calibration;
         let of = |method: Method| calibration.methods.iter().find(|m| m.method == method.name());
-        Method::ALL.into_iter().filter_map(|method| of(method).map(|summary| (method, summary))).collect()
+        Method::known().into_iter().filter_map(|method| of(method).map(|summary| (method, summary))).collect()
     }
 
     /// How many trials there are, and of how many.

@@ -50,6 +50,8 @@ const E_LIK: Look = look("e-lik", ["#0072b2", "#5ab4ee"], "", Marker::Circle, 0.
 const E_POST: Look = look("e-post", ["#d98f00", "#f2b84b"], "7 2.5", Marker::Square, 0.25);
 const POINT: Look = look("point", ["#d55e00", "#f58344"], "2.5 2", Marker::Triangle, 0.25);
 const E_LOG_LIK: Look = look("e-log-lik", ["#b0568c", "#e3a0c8"], "7 2 1.5 2", Marker::Diamond, 0.25);
+// Of methods that are not the paper's; names tell them apart.
+const OWN: Look = look("own", ["#3d3d8f", "#a3a3f0"], "1.5 1.5", Marker::Square, 0.25);
 const DATA: Look = look("data", ["#1a1a1a", "#f0f0f0"], "", Marker::Circle, 0.3);
 const FAILED: Look = look("failed", ["#c1121f", "#ff6b6b"], "", Marker::Cross, 0.3);
 const TRUTH: Look = look("truth", ["#1a1a1a", "#f0f0f0"], "", Marker::Diamond, 0.3);
@@ -69,7 +71,7 @@ const NUMBERED: [Look; 6] = [
 
 /// Every look, for the page's variables.
 const ALL: [&[Look]; 2] = [
-    &[E_LIK, E_POST, POINT, E_LOG_LIK, DATA, FAILED, TRUTH, PRIOR, EPISTEMIC, APPROXIMATION, NOISE, REFERENCE],
+    &[E_LIK, E_POST, POINT, E_LOG_LIK, OWN, DATA, FAILED, TRUTH, PRIOR, EPISTEMIC, APPROXIMATION, NOISE, REFERENCE],
     &NUMBERED,
 ];
 
@@ -79,6 +81,7 @@ pub(super) fn of(ink: Ink) -> Look {
         Ink::Method(Method::EPost) => E_POST,
         Ink::Method(Method::Point) => POINT,
         Ink::Method(Method::ELogLik) => E_LOG_LIK,
+        Ink::Method(Method::Own(_)) => OWN,
         Ink::Data => DATA,
         Ink::Failed => FAILED,
         Ink::Truth => TRUTH,

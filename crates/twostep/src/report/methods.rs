@@ -3,7 +3,7 @@
 use super::words::{held, listed, percent, title};
 use crate::calibrate::Truth;
 use crate::infer::IPosterior;
-use crate::infer::propagation::{Method, PointEstimate};
+use crate::infer::propagation::{Method, OwnKind, PointEstimate};
 use crate::likelihood::{ErrorSharing, Family, Generator, Sd};
 use crate::run::{Calibration, Findings, VERSION};
 use crate::simulate::{SimulatorKind, design};
@@ -283,8 +283,12 @@ fn surrogate(output: &Output, trained: Option<&TrainedOutput>) -> String {
                 parameters.iter().map(|(name, prior)| format!("{} \\~ {prior}", escaped(name))).collect();
             format!("the formula {} with {}", escaped(formula), listed(&priors))
         }
+        SurrogateKind::Function(function) => format!("the function {}", escaped(&function.name())),
     };
     let sigma_a = match &spec.sigma_a {
+        SigmaA::Fixed(value) if spec.function().is_some() => {
+            format!("was that of its draws, or {value} where they had none")
+        }
         SigmaA::Fixed(value) => format!("was {value}"),
         SigmaA::Prior(prior) => format!("had the prior {prior}"),
     };
@@ -305,6 +309,7 @@ fn trained(report: &TReport, study: &Study, draws: usize) -> String {
             study.train.nuts.warmup
         ),
         "smc" => format!("represented by {draws} draws of tempered sequential Monte Carlo"),
+        "function" => format!("represented by {draws} draws that the surrogate's own program made or brought"),
         _ => format!("represented by {draws} draws that were made elsewhere"),
     };
     let own = &report.leave_one_out;
@@ -430,6 +435,14 @@ fn propagation(method: Method, point: PointEstimate) -> String {
         Method::ELogLik => {
             "the logarithm of the likelihood of the measurements was averaged over the T-draws, and its exponential, times the \
              prior, was taken as the posterior of the unknowns up to a constant"
+        }
+        Method::Own(own) if own.kind() == OwnKind::Weights => {
+            "for every T-draw the posterior of the unknowns was computed, and these posteriors were mixed with weights of the \
+             authors' own"
+        }
+        Method::Own(_) => {
+            "the likelihoods of the measurements under the T-draws were pooled in a way of the authors' own, and the result, times \
+             the prior, was taken as the posterior of the unknowns up to a constant"
         }
         Method::Point => match point {
             PointEstimate::Mean => "the surrogate's parameters were fixed at the mean of the T-draws",

@@ -297,7 +297,11 @@ fn surrogate(page: &mut Page, setting: &SettingReport) -> Result<()> {
                     Cell::Text(report.method.clone()),
                     Cell::Number(format!("{} of {}", report.n_rows, counted(report.n_runs, "run"))),
                     Cell::Number(own.q2.map_or("–".to_owned(), |q2| format!("{q2:.2}"))),
-                    Cell::Number(words::held(own.coverage_90)),
+                    Cell::Number(if own.coverage_90.is_nan() {
+                        "–".to_owned()
+                    } else {
+                        words::held(own.coverage_90)
+                    }),
                     Cell::Number(report.divergences.to_string()),
                 ],
             )
@@ -348,7 +352,7 @@ fn calibration(page: &mut Page, report: &Report<'_>) -> Result<()> {
          say; those that hold it less often are overconfident.",
     );
     let several = report.calibrations.len() > 1;
-    let methods: Vec<Method> = Method::ALL
+    let methods: Vec<Method> = Method::known()
         .into_iter()
         .filter(|method| report.calibrations.iter().any(|calibration| summary(calibration, *method).is_some()))
         .collect();

@@ -185,7 +185,7 @@ fn setting<'f>(all: &'f [Findings], values: &[(&str, &str)]) -> Result<&'f Findi
 /// The methods of a setting in the order of tables.
 fn methods(found: &Findings) -> impl Iterator<Item = (Method, &IPosterior)> {
     let of = |method: Method| found.answers.iter().find(move |posterior| posterior.method == method.name());
-    Method::ALL.into_iter().filter_map(move |method| of(method).map(|posterior| (method, posterior)))
+    Method::known().into_iter().filter_map(move |method| of(method).map(|posterior| (method, posterior)))
 }
 
 /// The density of a quantity by each method, with its true value.

@@ -65,7 +65,7 @@ fn keys(figure: &Figure) -> Vec<(&Series, &Shape)> {
     }
     // Methods in one order everywhere, whichever is drawn on top.
     let order = |ink: Ink| match ink {
-        Ink::Method(method) => Method::ALL.iter().position(|own| *own == method),
+        Ink::Method(method) => Method::known().iter().position(|own| own.name() == method.name()),
         _ => None,
     };
     let mut methods: Vec<(&Series, &Shape)> = keys.iter().copied().filter(|key| order(key.0.ink).is_some()).collect();

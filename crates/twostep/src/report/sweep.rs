@@ -12,7 +12,7 @@ pub(super) fn figures(settings: &[SettingReport]) -> Vec<Figure> {
     let Some(first) = finished.first() else { return Vec::new() };
     let rows: Vec<String> = finished.iter().map(|setting| name(&setting.findings.label)).collect();
     let keys = first.findings.label.iter().map(|(key, _)| short(key)).collect::<Vec<_>>().join(", ");
-    let methods: Vec<Method> = Method::ALL.into_iter().filter(|method| has(&finished, *method)).collect();
+    let methods: Vec<Method> = Method::known().into_iter().filter(|method| has(&finished, *method)).collect();
     let panel = |quantity: &str| {
         let mut marks: Vec<Mark> = Vec::new();
         for (k, method) in methods.iter().enumerate() {

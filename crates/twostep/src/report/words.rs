@@ -130,6 +130,9 @@ fn mean_and_interval(summary: &QuantitySummary) -> Option<[String; 3]> {
 
 /// `93 %` of runs or trials that hold something. Percentages round towards doubt: 99.6 % of the runs is not all of them.
 pub fn held(share: f64) -> String {
+    if share.is_nan() {
+        return "an unknown share".to_owned();
+    }
     format!("{:.0} %", (100.0 * share).floor())
 }
 
@@ -308,7 +311,7 @@ fn sentence_of(warning: &str) -> String {
         let rest = warning.strip_prefix(method.name());
         rest.is_some_and(|rest| rest.starts_with(':') || rest.starts_with(' '))
     };
-    match Method::ALL.into_iter().find(begins) {
+    match Method::known().into_iter().find(begins) {
         Some(method) => format!("{}{}.", method.title(), warning[method.name().len()..].trim_end_matches('.')),
         None => format!("{first}{rest}."),
     }

@@ -242,8 +242,12 @@ fn method(study: &Study) -> Method {
     if study.infer.answer.is_mixture() { study.infer.answer } else { Method::ELik }
 }
 
+fn method_text(study: &Study) -> String {
+    [Some(method(study).name().to_owned()), method(study).version()].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
 fn fits_fingerprint(study: &Study, runs: &str) -> String {
-    digest(&format!("{FORMAT}\n{}\n{}\n", study.fingerprint(Stage::Infer, runs), method(study).name()))
+    digest(&format!("{FORMAT}\n{}\n{}\n", study.fingerprint(Stage::Infer, runs), method_text(study)))
 }
 
 fn fingerprint(study: &Study, threshold: f64, runs: &str) -> String {
@@ -255,6 +259,7 @@ fn refuse(study: &Study) -> Result<()> {
         let found = "T-draws from a file cannot be trained again with fewer runs";
         return Err(Error::invalid("train.import", found, "leave out train.import, and give the surrogate its runs"));
     }
+    stages::refuse_untrained(study, "enough")?;
     if study.measurements == MeasurementSource::None {
         let found = "how many runs are enough depends on what is measured, and the study has no measurements";
         let repair = "add file = \"measurements.csv\" to [measurements], or give --measurements FILE";

@@ -532,10 +532,11 @@ impl Project {
         }
         let mut is_finished = found.is_some();
         let (mut record, mut posteriors) = found.unwrap_or_else(|| (plan.of(Stage::Infer).clone(), Vec::new()));
-        let order = |p: &IPosterior| study.infer.methods.iter().position(|method| method.name() == p.method);
+        let is_by = |p: &IPosterior, method: &Method| p.method == method.name() && p.version == method.version();
+        let order = |p: &IPosterior| study.infer.methods.iter().position(|method| is_by(p, method));
         let n_found = posteriors.len();
         posteriors.retain(|p| order(p).is_some());
-        let is_missing = |method: &&Method| posteriors.iter().all(|p| p.method != method.name());
+        let is_missing = |method: &&Method| !posteriors.iter().any(|p| is_by(p, method));
         let missing: Vec<Method> = study.infer.methods.iter().filter(is_missing).copied().collect();
         if missing.is_empty() && posteriors.len() == n_found {
             posteriors.sort_by_key(order);
@@ -677,7 +678,8 @@ impl Project {
         let study = &self.settings[index].study;
         let names = stages::parameter_names(study, &self.measured(index)?);
         let posteriors = self.setting_folder(index).read_i_step(&names)?;
-        let missing = |method: &&Method| posteriors.iter().all(|p| p.method != method.name());
+        let is_by = |p: &IPosterior, method: &Method| p.method == method.name() && p.version == method.version();
+        let missing = |method: &&Method| !posteriors.iter().any(|p| is_by(p, method));
         match study.infer.methods.iter().find(missing) {
             Some(method) => Err(Error::invalid(method.name(), "not computed yet", "run `twostep run`")),
             None => Ok(posteriors),

@@ -49,7 +49,7 @@ pub fn served(project: &Project, index: usize, method: Option<Method>, monitor: 
         centre: answer.unknowns.iter().take(parameters.len()).map(|quantity| quantity.mean).collect(),
         parameters,
         method,
-        normalised: method == Method::EPost || log_evidence.is_some(),
+        normalised: method.is_weighted() || log_evidence.is_some(),
     })
 }
 

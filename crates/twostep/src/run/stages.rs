@@ -384,6 +384,21 @@ pub(super) fn unreachable_outputs(study: &Study, set: &TrainingSet) -> Result<Ve
     Ok(warnings)
 }
 
+/// Refuses draws that a function of the calling program has brought once and for all, where `what` trains again and again.
+pub(super) fn refuse_untrained(study: &Study, what: &str) -> Result<()> {
+    let fixed = |output: &&Output| output.surrogate.function().is_some_and(|function| !function.is_trained());
+    match study.outputs.iter().find(fixed) {
+        None => Ok(()),
+        Some(output) => {
+            let found = format!(
+                "the draws of the surrogate of `{}` are given, so that it cannot be trained again",
+                output.name
+            );
+            Err(Error::invalid(what, found, "give it a function `train` in place of draws"))
+        }
+    }
+}
+
 pub(super) fn train(study: &Study, set: &TrainingSet, stream: Stream, monitor: &dyn Monitor) -> Result<TPosterior> {
     let imported = study.train.import.as_deref().map(read_draws).transpose()?;
     train::train(set, &tasks(study), &study.input_scales(), &study.train, imported, stream.named("train"), monitor)

@@ -15,7 +15,7 @@ use crate::stream::Stream;
 use crate::study::{MeasurementSource, Output, Study, Unknown, read_measurements};
 use crate::surrogate::{InputScale, Scratch, SigmaA};
 use crate::table::{Table, counted};
-use crate::train::{self, OutputTask, TPosterior, TrainedOutput, TrainingSet, standardisation};
+use crate::train::{self, OutputTask, TPosterior, TReport, TrainedOutput, TrainingSet, standardisation};
 use rand::RngExt;
 use rand_distr::StandardNormal;
 use std::path::Path;
@@ -187,6 +187,7 @@ impl<'a> Trier<'a> {
                 "leave out train.import",
             ));
         }
+        stages::refuse_untrained(study, "calibrate")?;
         let layout = Layout::of(study)?;
         let missing = || Error::invalid("calibrate", "the study has no runs", "run `twostep simulate` first");
         let source = match study.calibrate.truth {
@@ -300,9 +301,10 @@ impl<'a> Trier<'a> {
         let found = self.kept.read(t_trial)?;
         let (study, names, scales) = (self.study, self.study.input_names(), self.study.input_scales());
         let parts = stages::tasks(study).into_iter().zip(found.affine).zip(found.reports);
-        let output = |((task, affine), report): ((OutputTask<'_>, _), _)| {
+        let output = |((task, affine), report): ((OutputTask<'_>, _), TReport)| {
             let n_inputs = task.n_inputs;
-            let surrogate = Arc::from(task.spec.build(&names[..n_inputs], &scales[..n_inputs]).ok()?);
+            let (names, scales, parameters) = (&names[..n_inputs], &scales[..n_inputs], report.coefficient_names());
+            let surrogate = Arc::from(task.spec.build_with(names, scales, &parameters).ok()?);
             Some(TrainedOutput { name: task.name.to_owned(), surrogate, affine, log: task.log, n_inputs, report })
         };
         let outputs: Vec<TrainedOutput> = parts.map(output).collect::<Option<_>>()?;
@@ -484,15 +486,18 @@ impl Trained {
 fn is_worth_keeping(posterior: &TPosterior) -> bool {
     // Multiplications a second, in round numbers.
     const DEAR: f64 = 1e9;
-    posterior.outputs.iter().any(|output| match output.report.method.as_str() {
-        "nodes" => false,
-        // A matrix of the coefficients is made and factored for every draw of sigma_A.
-        "exact" => {
-            let (p, n) = (output.surrogate.names().len() as f64, output.report.n_rows as f64);
-            posterior.draws.n_draws() as f64 * p * p * (n + p / 3.0) > DEAR
-        }
-        _ => true,
-    })
+    // Weights are not kept.
+    let weighted = posterior.draws.log_weights().iter().any(|w| *w != posterior.draws.log_weights()[0]);
+    !weighted
+        && posterior.outputs.iter().any(|output| match output.report.method.as_str() {
+            "nodes" => false,
+            // A matrix of the coefficients is made and factored for every draw of sigma_A.
+            "exact" => {
+                let (p, n) = (output.surrogate.names().len() as f64, output.report.n_rows as f64);
+                posterior.draws.n_draws() as f64 * p * p * (n + p / 3.0) > DEAR
+            }
+            _ => true,
+        })
 }
 
 /// A truth and what the outputs would be without measurement noise, one value for each measurement.
@@ -601,7 +606,8 @@ fn trial(
         agreement: finite(diagnostics.evidence_agreement),
         ..of_surrogate.clone()
     };
-    Ok(Trial { t_trial, i_trial, method: method.into(), weight, ranked, evidence, failed: None })
+    let version = located.method.version();
+    Ok(Trial { t_trial, i_trial, method: method.into(), version, weight, ranked, evidence, failed: None })
 }
 
 /// Posterior mean of sigma_A of an output, and root mean square over the inputs of the sd of eta over the T-draws.

@@ -181,6 +181,7 @@ mod tests {
             t_trial: 0,
             i_trial,
             method: "e-lik".into(),
+            version: None,
             weight: 1.0,
             ranked: Vec::new(),
             evidence: Evidence::default(),

@@ -924,6 +924,7 @@ mod tests {
         };
         let written = IPosterior {
             method: "e-lik".into(),
+            version: None,
             engine: "nuts".into(),
             unknowns: Vec::new(),
             trust: String::new(),

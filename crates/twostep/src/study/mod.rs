@@ -27,7 +27,7 @@ use crate::infer::{Derived, Engine, InferSpec, choose_engine, linear_gaussian, p
 use crate::likelihood::{Generator, NoiseSpec};
 use crate::prior::{Marginal, Prior};
 use crate::simulate::{DesignSpec, Over, SharedFunction, SimulatorSpec, Wanted};
-use crate::surrogate::{InputScale, SurrogateSpec};
+use crate::surrogate::{InputScale, SharedSurrogate, SurrogateSpec};
 use crate::train::TrainSpec;
 use document::{Node, Section};
 use problem::Collector;
@@ -267,6 +267,15 @@ pub struct Host {
     pub simulator: Option<SharedFunction>,
     /// The interpreter of functions of Python files, unless the study names one.
     pub interpreter: Option<PathBuf>,
+    /// Surrogates with kind = "python": that of the output of a name, or of all that have none of their own.
+    pub surrogates: Vec<(Option<String>, SharedSurrogate)>,
+}
+
+impl Host {
+    fn surrogate(&self, output: &str) -> Option<&SharedSurrogate> {
+        let of = |name: Option<&str>| self.surrogates.iter().find(|(own, _)| own.as_deref() == name);
+        of(Some(output)).or_else(|| of(None)).map(|(_, surrogate)| surrogate)
+    }
 }
 
 /// Reads and checks a study file: one setting for each combination of its sweep, in the order of the file.
@@ -383,7 +392,7 @@ fn resolve(
     let conditions: Vec<Condition> = inputs::conditions(&root).into_iter().chain(inputs::coordinate(&root)).collect();
     let constants = inputs::constants(&root);
     let design = inputs::design(&root, folder, &unknowns, &conditions, &names, simulator.table.is_some());
-    let outputs = outputs::outputs(&root, model.as_deref(), &names, &design);
+    let outputs = outputs::outputs(&root, model.as_deref(), &names, &design, host);
     simulator::couple(&root, &mut simulator, &names, &unknowns, &conditions, &constants, outputs.as_deref());
     let train = steps::train(&root, folder, outputs.as_deref(), &names, &design);
     let measurements = steps::measurements(&root, folder, &names, &unknowns, &conditions, outputs.as_deref());

@@ -1,10 +1,10 @@
 //! Sections about outputs: their surrogates and the noise of their measurements.
 
-use super::Output;
 use super::document::{Field, Section};
 use super::inputs::Names;
 use super::problem::found_and_repair;
 use super::steps::points;
+use super::{Host, Output};
 use crate::error::Error;
 use crate::likelihood::{Family, NoiseSpec, Sd};
 use crate::prior::Marginal;
@@ -24,6 +24,7 @@ pub(super) fn outputs(
     model: Option<&dyn Simulator>,
     names: &Names,
     design: &DesignSpec,
+    host: &Host,
 ) -> Option<Vec<Output>> {
     let known = model.map(|model| model.outputs());
     let measurements = root.get("measurements").and_then(|field| field.open_section());
@@ -31,7 +32,7 @@ pub(super) fn outputs(
     let fields: Vec<Field<'_>> = section.iter().flat_map(Section::fields).collect();
     if fields.is_empty() {
         let name = known.and_then(|outputs| outputs.first()).unwrap_or(&"y");
-        let parts = Parts { own: None, root, measurements, names, design, needs_at: false };
+        let parts = Parts { own: None, root, measurements, names, design, host, needs_at: false };
         return Some(vec![parts.output(name)?]);
     }
     let general = [("surrogate", root.get("surrogate")), ("noise", measurements.as_ref().and_then(|m| m.get("noise")))];
@@ -55,7 +56,7 @@ pub(super) fn outputs(
         let own = field.section(&["scale", "unit", "results", "over", "at", "series", "surrogate", "noise"]);
         // A built-in simulator has a value at any coordinate.
         let needs_at = model.is_some();
-        let parts = Parts { own, root, measurements: measurements.clone(), names, design, needs_at };
+        let parts = Parts { own, root, measurements: measurements.clone(), names, design, host, needs_at };
         outputs.push(parts.output(name));
     }
     outputs.into_iter().collect()
@@ -68,6 +69,7 @@ struct Parts<'s, 'd> {
     measurements: Option<Section<'d>>,
     names: &'s Names,
     design: &'s DesignSpec,
+    host: &'s Host,
     /// Whether a series has no coordinates of its own.
     needs_at: bool,
 }
@@ -93,7 +95,7 @@ impl<'d> Parts<'_, 'd> {
         let surrogate = self
             .own("surrogate")
             .or_else(|| self.root.require("surrogate", "add [surrogate] with kind = \"pce\" and degree = 3"))
-            .and_then(|field| self.surrogate(&field));
+            .and_then(|field| self.surrogate(&field, name));
         let help = "add [measurements] with noise = { sd = 0.1 }, a number in the output's unit or a prior";
         let noise = self
             .own("noise")
@@ -154,7 +156,7 @@ impl<'d> Parts<'_, 'd> {
         Some(Over { name: coordinate.key.to_owned(), at })
     }
 
-    fn surrogate(&self, field: &Field<'_>) -> Option<SurrogateSpec> {
+    fn surrogate(&self, field: &Field<'_>, output: &str) -> Option<SurrogateSpec> {
         const COMMON: [&str; 3] = ["kind", "sigma_a", "standardise"];
         const PCE: [&str; 3] = ["degree", "normalisation", "coefficients"];
         const FORMULA: [&str; 2] = ["formula", "parameters"];
@@ -163,7 +165,21 @@ impl<'d> Parts<'_, 'd> {
             section.require("kind", "write kind = \"pce\" for a polynomial, or kind = \"formula\"");
             return None;
         };
-        let kind = kind.choice(&[("pce", "pce"), ("formula", "formula")])?;
+        let named = kind;
+        let kind = named.choice(&[("pce", "pce"), ("formula", "formula"), ("python", "python")])?;
+        if kind == "python" {
+            let section = field.section(&COMMON)?;
+            let Some(function) = self.host.surrogate(output) else {
+                let help =
+                    "run the study from Python, as ts.Study(surrogate=ts.PythonSurrogate(...)), or use kind = \"pce\"";
+                named.refuse("no Python function is there to be called", "only from Python", help.to_owned());
+                return None;
+            };
+            let sigma_a = section.read("sigma_a", 0.0, Field::not_negative);
+            let standardise = section.read("standardise", false, Field::flag);
+            let kind = SurrogateKind::Function(function.clone());
+            return Some(SurrogateSpec { kind, sigma_a: SigmaA::Fixed(sigma_a), standardise });
+        }
         let own: &[&str] = if kind == "pce" { &PCE } else { &FORMULA };
         let section = field.section(&[&COMMON, own].concat())?;
         let sigma_a = section.read("sigma_a", parsed("exponential(1)").map(SigmaA::Prior), |field| {

@@ -89,6 +89,12 @@ fn unsuitable(method: TrainMethod, outputs: &[Output], names: &Names) -> Option<
     if nodes && outputs.len() > 1 {
         return Some((format!("nodes are for one output, not for {}", outputs.len()), "use method = \"exact\""));
     }
+    if let Some(output) =
+        outputs.iter().find(|output| output.surrogate.function().is_some() && method != TrainMethod::Auto)
+    {
+        let found = format!("the surrogate of `{}` is a Python function, which makes its own draws", output.name);
+        return Some((found, "leave out method"));
+    }
     for output in outputs {
         let (n_coefficients, linear) = coefficients(&output.surrogate, names);
         if exact && !linear {
@@ -123,6 +129,7 @@ fn coefficients(spec: &SurrogateSpec, names: &Names) -> (usize, bool) {
                 .is_ok_and(|formula| formula.linear(&Matrix::zeros(1, inputs.len())).is_some());
             (parameters.len(), normal && linear)
         }
+        SurrogateKind::Function(_) => (0, false),
     }
 }
 
@@ -405,7 +412,7 @@ pub(super) fn infer(
     let Some(section) = root.get("infer").and_then(|field| field.section(&keys)) else {
         return spec;
     };
-    let all = Method::ALL.map(|method| (method.name(), method));
+    let all: Vec<(&str, Method)> = Method::known().into_iter().map(|method| (method.name(), method)).collect();
     spec.methods = section.read("methods", spec.methods, |field| distinct(field, "methods", &all));
     let preferred = if spec.methods.contains(&Method::ELik) { Method::ELik } else { spec.methods[0] };
     spec.answer = section.read("answer", preferred, |field| {
@@ -429,7 +436,12 @@ pub(super) fn infer(
     spec.error = section.read("error", spec.error, |field| field.choice(&sharing));
     let engines = Engine::ALL.map(|engine| (engine.name(), engine));
     spec.engine = section.read("engine", spec.engine, |field| field.choice(&engines));
-    spec.clusters = section.read("clusters", None, |field| clusters(field, train));
+    let has_function = outputs.unwrap_or_default().iter().any(|output| output.surrogate.function().is_some());
+    spec.clusters = section.read("clusters", None, |field| clusters(field, train, has_function));
+    if has_function {
+        // The mean of parameters of which nothing is known need not be a plausible surrogate; a draw is one.
+        spec.representative = Representative::Draw;
+    }
     let stand_ins = [("centroid", Representative::Centroid), ("draw", Representative::Draw)];
     spec.representative = section.read("cluster_by", spec.representative, |field| field.choice(&stand_ins));
     let estimates = [("mean", PointEstimate::Mean), ("median", PointEstimate::Median), ("mode", PointEstimate::Mode)];
@@ -465,7 +477,16 @@ pub(super) fn calibrate(root: &Section<'_>, outputs: Option<&[Output]>) -> Calib
     spec.t_trials = section.read("t_trials", spec.t_trials, Field::count);
     spec.i_trials = section.read("i_trials", spec.i_trials, Field::count);
     let truths = Truth::ALL.map(|truth| (truth.name(), truth));
-    spec.truth = section.read("truth", spec.truth, |field| field.choice(&truths));
+    spec.truth = section.read("truth", spec.truth, |field| {
+        let truth = field.choice(&truths)?;
+        let function = outputs.unwrap_or_default().iter().find(|output| output.surrogate.function().is_some());
+        if let (Truth::SurrogatePrior, Some(output)) = (truth, function) {
+            let found =
+                format!("the surrogate of `{}` is a Python function, whose parameters have no prior", output.name);
+            field.refuse(found, "no prior to draw a truth from", "use \"simulator\" or \"held-out-runs\"".to_owned());
+        }
+        Some(truth)
+    });
     spec.noise = section.read("noise", spec.noise, |field| {
         let generators = outputs.unwrap_or_default().iter().map(|output| {
             let generator = generator(field, &output.noise)?;
@@ -496,7 +517,7 @@ fn distinct<T: Clone + PartialEq>(field: &Field<'_>, of: &str, choices: &[(&str,
     Some(chosen)
 }
 
-fn clusters(field: &Field<'_>, train: &TrainSpec) -> Option<Option<usize>> {
+fn clusters(field: &Field<'_>, train: &TrainSpec, has_function: bool) -> Option<Option<usize>> {
     if field.is_text() {
         return match field.text() {
             Some("none") => Some(None),
@@ -512,7 +533,7 @@ fn clusters(field: &Field<'_>, train: &TrainSpec) -> Option<Option<usize>> {
         };
     }
     let count = field.count()?;
-    if count > train.draws && train.import.is_none() {
+    if count > train.draws && train.import.is_none() && !has_function {
         let help = "ask for fewer clusters, or raise train.draws".to_owned();
         field.refuse(format!("{count} clusters of {} T-draws", train.draws), "more clusters than draws", help);
     }
@@ -540,6 +561,17 @@ fn check_against_outputs(
         let found = format!("{n_unknowns} unknowns are too many for a grid");
         let label = format!("at most {MAX_AXES}");
         field.refuse(found, &label, "use \"smc\", or \"auto\" to let it choose".to_owned());
+    }
+    if let (Some(field), Engine::Nuts) = (section.get("engine"), spec.engine) {
+        for method in &spec.methods {
+            let help = "use \"auto\", \"grid\" or \"smc\"".to_owned();
+            if method.is_weighted() && *method != Method::EPost {
+                let found = format!("{} needs the evidence of every T-draw, which NUTS does not know", method.name());
+                field.refuse(found, "not by NUTS", help);
+            } else if !method.propagation(spec.point).has_gradient() {
+                field.refuse(format!("{} has no pool_gradient, which NUTS needs", method.name()), "not by NUTS", help);
+            }
+        }
     }
     let Some(field) = section.get("propagate").filter(|_| spec.sigma_a) else {
         return;

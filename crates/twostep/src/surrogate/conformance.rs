@@ -16,41 +16,51 @@ use rand::RngExt;
 /// # Errors
 /// Names the first check that failed, with the numbers.
 pub fn check(surrogate: &dyn Surrogate, bounds: &[(f64, f64)]) -> Result<()> {
+    let mut rng = Stream::root(1).named("conformance").named("draws").rng();
+    let priors = surrogate.priors();
+    let c = Matrix::from_fn(priors.len(), 3, |p, _| priors[p].sample(&mut rng));
+    if surrogate.names().len() != priors.len() {
+        return fail("names", format!("{} names but {} priors", surrogate.names().len(), priors.len()));
+    }
+    check_draws(surrogate, bounds, &c)
+}
+
+/// As [`check`], with three draws of one's own: a surrogate without priors is not asked for `pull_to_coefficients`.
+///
+/// # Errors
+/// As for [`check`].
+pub fn check_draws(surrogate: &dyn Surrogate, bounds: &[(f64, f64)], c: &Matrix) -> Result<()> {
     let mut rng = Stream::root(1).named("conformance").rng();
     // Away from the bounds, so that differences stay inside.
     let x = Matrix::from_fn(5, bounds.len(), |_, d| {
         let (lower, upper) = bounds[d];
         lower + (0.1 + 0.8 * rng.random::<f64>()) * (upper - lower)
     });
-    let priors = surrogate.priors();
-    let c = Matrix::from_fn(priors.len(), 3, |p, _| priors[p].sample(&mut rng));
+    let n_coefficients = surrogate.priors().len();
     let eta_bar = Matrix::from_fn(5, 3, |_, _| 2.0 * rng.random::<f64>() - 1.0);
-    if surrogate.names().len() != priors.len() {
-        return fail("names", format!("{} names but {} priors", surrogate.names().len(), priors.len()));
-    }
-    let eta = predict(surrogate, &x, &c);
-    batching(surrogate, &x, &c, &eta)?;
-    linearity(surrogate, &x, &c, &eta)?;
-    affinity(surrogate, bounds, &x, &c)?;
+    let eta = predict(surrogate, &x, c);
+    batching(surrogate, &x, c, &eta)?;
+    linearity(surrogate, &x, c, &eta)?;
+    affinity(surrogate, bounds, &x, c)?;
 
     let mut x_bar = Matrix::zeros(5, bounds.len());
-    surrogate.pull_to_inputs(&x, &c, &eta_bar, &mut x_bar, &mut Scratch::default());
+    surrogate.pull_to_inputs(&x, c, &eta_bar, &mut x_bar, &mut Scratch::default());
     for d in 0..bounds.len() {
         // One direction per input: all points are moved at once, each with its own weight.
         let exact: f64 = (0..5).map(|i| x_bar[(i, d)]).sum();
         let scale = bounds[d].1 - bounds[d].0;
         difference(exact, scale, &format!("pull_to_inputs, input {d}"), |h| {
             let moved = Matrix::from_fn(5, bounds.len(), |i, e| x[(i, e)] + if e == d { h } else { 0.0 });
-            weighted(&predict(surrogate, &moved, &c), &eta_bar)
+            weighted(&predict(surrogate, &moved, c), &eta_bar)
         })?;
     }
-    let mut c_bar = Matrix::zeros(priors.len(), 3);
-    surrogate.pull_to_coefficients(&x, &c, &eta_bar, &mut c_bar, &mut Scratch::default());
-    for p in 0..priors.len() {
+    let mut c_bar = Matrix::zeros(n_coefficients, 3);
+    surrogate.pull_to_coefficients(&x, c, &eta_bar, &mut c_bar, &mut Scratch::default());
+    for p in 0..n_coefficients {
         let exact: f64 = c_bar.row(p).iter().sum();
         let scale = c.row(p).iter().fold(1e-3, |m: f64, v| m.max(v.abs()));
         difference(exact, scale, &format!("pull_to_coefficients, {}", surrogate.names()[p]), |h| {
-            let moved = Matrix::from_fn(priors.len(), 3, |q, s| c[(q, s)] + if q == p { h } else { 0.0 });
+            let moved = Matrix::from_fn(n_coefficients, 3, |q, s| c[(q, s)] + if q == p { h } else { 0.0 });
             weighted(&predict(surrogate, &x, &moved), &eta_bar)
         })?;
     }

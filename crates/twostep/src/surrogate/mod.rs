@@ -2,17 +2,20 @@
 
 pub mod conformance;
 mod formula;
+mod function;
 mod pce;
 mod sobol;
 mod spec;
 
 pub use formula::Formula;
+pub use function::{BoundSurrogate, Function, FunctionDraws, SharedSurrogate, SurrogateFunction};
 pub use pce::{Basis, InputScale, Normalisation, PolynomialChaos};
 pub use sobol::Sobol;
 pub use spec::{SigmaA, SurrogateKind, SurrogateSpec};
 
 use crate::matrix::Matrix;
 use crate::prior::Marginal;
+use std::sync::Arc;
 
 /// A cheap stand-in `M~(x, c)` for the simulator, evaluated for all draws at once.
 ///
@@ -22,7 +25,7 @@ pub trait Surrogate: Send + Sync {
     /// Names of the P coefficients, for example `c[0,1]` or `alpha`.
     fn names(&self) -> &[String];
 
-    /// Prior of each coefficient.
+    /// Prior of each coefficient; none of one that is trained elsewhere.
     fn priors(&self) -> &[Marginal];
 
     /// `eta[i, s] = M~(x_i, c_s)`. Overwrites `eta`, reshaped to N x S.
@@ -31,8 +34,19 @@ pub trait Surrogate: Send + Sync {
     /// `x_bar[i, d] += sum_s eta_bar[i, s] dM~(x_i, c_s) / dx_id`.
     fn pull_to_inputs(&self, x: &Matrix, c: &Matrix, eta_bar: &Matrix, x_bar: &mut Matrix, scratch: &mut Scratch);
 
-    /// `c_bar[p, s] += sum_i eta_bar[i, s] dM~(x_i, c_s) / dc_ps`.
+    /// `c_bar[p, s] += sum_i eta_bar[i, s] dM~(x_i, c_s) / dc_ps`. Asked only of one that has priors.
     fn pull_to_coefficients(&self, x: &Matrix, c: &Matrix, eta_bar: &Matrix, c_bar: &mut Matrix, scratch: &mut Scratch);
+
+    /// Whether [`Surrogate::pull_to_inputs`] is a derivative, rather than differences that cost many evaluations.
+    fn has_gradient(&self) -> bool {
+        true
+    }
+
+    /// The same surrogate for the draws `c` alone, which it is to be evaluated at many times, where knowing them saves time.
+    fn for_draws(&self, c: &Matrix) -> Option<Arc<dyn Surrogate>> {
+        let _ = c;
+        None
+    }
 
     /// Where `M~(x, c) = offset(x) + features(x) c`: offset (N) and features (N x P). Opens the exact T-step.
     fn linear(&self, x: &Matrix) -> Option<(Vec<f64>, Matrix)> {

@@ -1,6 +1,6 @@
 //! What the study file says about a surrogate, and the surrogate it describes.
 
-use super::{Formula, InputScale, Normalisation, PolynomialChaos, Surrogate};
+use super::{Formula, Function, InputScale, Normalisation, PolynomialChaos, SharedSurrogate, Surrogate};
 use crate::error::Result;
 use crate::prior::Marginal;
 
@@ -32,6 +32,8 @@ pub enum SurrogateKind {
         /// Parameters with their priors, in file order.
         parameters: Vec<(String, Marginal)>,
     },
+    /// A function of the calling program.
+    Function(SharedSurrogate),
 }
 
 /// A surrogate as the study file describes it.
@@ -46,8 +48,27 @@ pub struct SurrogateSpec {
 }
 
 impl SurrogateSpec {
-    /// The surrogate over inputs with these names and scales.
+    /// The function that it is, where it is one.
+    pub fn function(&self) -> Option<&SharedSurrogate> {
+        match &self.kind {
+            SurrogateKind::Function(function) => Some(function),
+            SurrogateKind::Pce { .. } | SurrogateKind::Formula { .. } => None,
+        }
+    }
+
+    /// The surrogate over inputs with these names and scales; a function of the calling program without its parameters, which are
+    /// known once it is trained.
     pub fn build(&self, names: &[String], scales: &[InputScale]) -> Result<Box<dyn Surrogate>> {
+        self.build_with(names, scales, &[])
+    }
+
+    /// As [`SurrogateSpec::build`]; a function of the calling program has these parameters.
+    pub fn build_with(
+        &self,
+        names: &[String],
+        scales: &[InputScale],
+        parameters: &[String],
+    ) -> Result<Box<dyn Surrogate>> {
         Ok(match &self.kind {
             SurrogateKind::Pce { degree, normalisation, coefficients } => {
                 Box::new(PolynomialChaos::new(*degree, *normalisation, coefficients.clone(), scales.to_vec()))
@@ -55,6 +76,7 @@ impl SurrogateSpec {
             SurrogateKind::Formula { formula, parameters } => {
                 Box::new(Formula::new(formula, names, parameters.clone())?)
             }
+            SurrogateKind::Function(function) => Box::new(Function::new(function.clone(), parameters, scales)),
         })
     }
 }

@@ -14,9 +14,10 @@ use crate::mcmc::{Bayes, chains, diagnostics, psis};
 use crate::monitor::{Monitor, counting};
 use crate::special::normal_cdf;
 use crate::stream::Stream;
-use crate::surrogate::{InputScale, Scratch, SigmaA, Surrogate, SurrogateSpec};
+use crate::surrogate::{FunctionDraws, InputScale, Scratch, SigmaA, Surrogate, SurrogateSpec};
 use density::TDensity;
 use exact::{Exact, LinearModel};
+use rand::RngExt;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -125,7 +126,8 @@ impl ParameterSummary {
 pub struct LeaveOneOut {
     /// `1 - sum (z - prediction)^2 / sum (z - mean)^2`; 1 is perfect, 0 no better than the mean. Needs two different outputs.
     pub q2: Option<f64>,
-    /// Share of runs inside their 90 % predictive interval.
+    /// Share of runs inside their 90 % predictive interval; NaN where the draws have no error to predict with.
+    #[serde(default = "nan", skip_serializing_if = "is_nan")]
     pub coverage_90: f64,
     /// Predictive mean and sd of each run; none where the draws have no error to predict with (sigma_a = 0).
     pub predictions: Vec<Option<(f64, f64)>>,
@@ -133,7 +135,20 @@ pub struct LeaveOneOut {
     pub unreliable: usize,
 }
 
+fn nan() -> f64 {
+    f64::NAN
+}
+
+fn is_nan(value: &f64) -> bool {
+    value.is_nan()
+}
+
 impl LeaveOneOut {
+    /// Nothing can be said of so many rows.
+    fn unknown(n_rows: usize) -> Self {
+        Self { q2: None, coverage_90: f64::NAN, predictions: vec![None; n_rows], unreliable: 0 }
+    }
+
     /// `rows` holds predictive mean, sd and probability below the value for each run.
     fn new(z: &[f64], rows: &[(f64, f64, f64)], k_hats: Option<&[f64]>) -> Self {
         let mean = z.iter().sum::<f64>() / z.len() as f64;
@@ -155,7 +170,7 @@ impl LeaveOneOut {
 pub struct TReport {
     /// The output.
     pub output: String,
-    /// How the T-posterior was had: `exact`, `nuts`, `smc`, `nodes`, `imported`.
+    /// How the T-posterior was had: `exact`, `nuts`, `smc`, `nodes`, `imported`, `function`.
     pub method: String,
     /// Number of training rows.
     pub n_rows: usize,
@@ -337,37 +352,52 @@ pub fn train(
 ) -> Result<TPosterior> {
     let mut outputs = Vec::new();
     let mut blocks: Vec<Block> = Vec::new();
-    for task in tasks {
-        let surrogate = task.build(set, scales)?;
+    for (o, task) in tasks.iter().enumerate() {
         let affine = standardisation(set, task)?;
-        outputs.push((task, surrogate, affine));
+        let rows = task.rows(set, affine)?;
+        // What a function of the calling program has for parameters, its draws say.
+        let (made, parameters) = match (task.spec.function(), &imported) {
+            (Some(function), None) => {
+                monitor.progress("train", o, tasks.len());
+                if !monitor.proceed() {
+                    return Err(Error::Interrupted);
+                }
+                let seed = stream.named(task.name).named("function").rng().random();
+                let made = function.train(&rows.x, &rows.z, spec.draws, seed)?;
+                let names = made.names.clone();
+                (Some(made), names)
+            }
+            (Some(_), Some(draws)) => (None, parameters_of(draws.names(), task.name, tasks.len() > 1)),
+            (None, _) => (None, Vec::new()),
+        };
+        outputs.push((task, task.build(set, scales, &parameters)?, affine, rows, made));
     }
-    let names = joint_names(outputs.iter().map(|(task, surrogate, _)| (task.name, &**surrogate)));
-    let imported = imported.map(|draws| reorder(&draws, &names)).transpose()?;
-    for (o, (task, surrogate, affine)) in outputs.iter().enumerate() {
+    let names = joint_names(outputs.iter().map(|(task, surrogate, ..)| (task.name, &**surrogate)));
+    let imported = imported.map(|draws| reorder(&with_sigma_a(draws, tasks), &names)).transpose()?;
+    for (o, (task, surrogate, _, rows, made)) in outputs.iter_mut().enumerate() {
         if !monitor.proceed() {
             return Err(Error::Interrupted);
         }
         monitor.progress("train", o, tasks.len());
-        let (of_rows, z) = model_scale(set, task.name, task.log)?;
-        let z: Vec<f64> = z.iter().map(|z| (z - affine.0) / affine.1).collect();
-        let sigma_s: Vec<f64> =
-            of_rows.iter().map(|&row| set.sigma_s.as_ref().map_or(0.0, |s| s[row] / affine.1)).collect();
-        let x = set.inputs_of(task.name, task.n_inputs);
-        let runs: Vec<usize> = of_rows.iter().map(|&row| set.runs[row]).collect();
-        let rows = Rows::new(&x, &z, &sigma_s, &runs);
-        refuse_too_many(rows.z.len(), spec.draws)?;
-        let fit = Fit { surrogate, rows: &rows, sigma_a: &task.spec.sigma_a, name: task.name };
+        let n_draws = made.as_ref().map_or(spec.draws, |made| made.values.cols());
+        refuse_too_many(rows.z.len(), n_draws)?;
+        let fit = Fit { surrogate, rows, sigma_a: &task.spec.sigma_a, name: task.name };
         let stream = stream.named(task.name);
-        blocks.push(match &imported {
-            Some(draws) => {
-                let start: usize = outputs[..o].iter().map(|out| out.1.names().len() + 1).sum();
-                fit.imported(draws, start)
+        blocks.push(match (&imported, made.take()) {
+            (Some(draws), _) => {
+                let sizes = blocks.iter().map(|block: &Block| block.coefficients.rows() + 1);
+                fit.imported(draws, sizes.sum())
             }
-            None => fit.train(spec, tasks.len(), stream, monitor)?,
+            (None, Some(made)) => fit.made(made),
+            (None, None) => fit.train(spec, tasks.len(), stream, monitor)?,
         });
     }
+    refuse_unequal(tasks, &blocks)?;
     monitor.progress("train", tasks.len(), tasks.len());
+    // A surrogate that failed on the way has asked to stop.
+    if !monitor.proceed() {
+        return Err(Error::Interrupted);
+    }
     let n_draws = blocks[0].coefficients.cols();
     let rows: Vec<f64> = blocks.iter().flat_map(|b| b.coefficients.data().iter().chain(&b.sigma_a).copied()).collect();
     let values = Matrix::from_rows(names.len(), n_draws, rows);
@@ -376,7 +406,7 @@ pub fn train(
     let outputs = outputs
         .into_iter()
         .zip(blocks)
-        .map(|((task, surrogate, affine), block)| TrainedOutput {
+        .map(|((task, surrogate, affine, ..), block)| TrainedOutput {
             name: task.name.to_string(),
             surrogate,
             affine,
@@ -405,7 +435,7 @@ pub fn restore(
         .map(|(task, report)| {
             Ok(TrainedOutput {
                 name: task.name.to_string(),
-                surrogate: task.build(set, scales)?,
+                surrogate: task.build(set, scales, &report.coefficient_names())?,
                 affine: standardisation(set, task)?,
                 log: task.log,
                 n_inputs: task.n_inputs,
@@ -428,9 +458,58 @@ fn refuse_too_many(n_rows: usize, n_draws: usize) -> Result<()> {
     Err(Error::invalid("training set", found, format!("train with at most {most} of the rows, or lower train.draws")))
 }
 
+/// Refuses outputs whose draws cannot be those of one joint posterior, side by side.
+fn refuse_unequal(tasks: &[OutputTask<'_>], blocks: &[Block]) -> Result<()> {
+    let first = &blocks[0];
+    for (task, block) in tasks.iter().zip(blocks).skip(1) {
+        let (n, expected) = (block.sigma_a.len(), first.sigma_a.len());
+        let found = match n == expected {
+            true if block.log_weights == first.log_weights => continue,
+            true => format!("the draws of `{}` and `{}` have different weights", tasks[0].name, task.name),
+            false => format!("{expected} draws of `{}`, and {n} of `{}`", tasks[0].name, task.name),
+        };
+        let repair = "give as many draws of every output, and weights of all together by train.import";
+        return Err(Error::invalid("T-step", found, repair));
+    }
+    Ok(())
+}
+
+/// The parameters of an output's surrogate, by the names of joint draws.
+fn parameters_of(names: &[String], output: &str, several: bool) -> Vec<String> {
+    let prefix = if several { format!("{output}.") } else { String::new() };
+    let own = names.iter().filter_map(|name| name.strip_prefix(&prefix));
+    own.filter(|name| *name != "sigma_a").map(String::from).collect()
+}
+
+/// Draws that were brought for functions of the calling program, with the sigma_a of the study where they have none.
+fn with_sigma_a(draws: Draws, tasks: &[OutputTask<'_>]) -> Draws {
+    let (mut names, mut values) = (draws.names().to_vec(), draws.values().data().to_vec());
+    for task in tasks.iter().filter(|task| task.spec.function().is_some()) {
+        let name = if tasks.len() > 1 { format!("{}.sigma_a", task.name) } else { "sigma_a".to_owned() };
+        if let (SigmaA::Fixed(known), false) = (&task.spec.sigma_a, names.contains(&name)) {
+            names.push(name);
+            values.extend(std::iter::repeat_n(*known, draws.n_draws()));
+        }
+    }
+    let values = Matrix::from_rows(names.len(), draws.n_draws(), values);
+    Draws::weighted(names, values, draws.log_weights().to_vec())
+}
+
 impl OutputTask<'_> {
-    fn build(&self, set: &TrainingSet, scales: &[InputScale]) -> Result<Arc<dyn Surrogate>> {
-        Ok(Arc::from(self.spec.build(&set.input_names[..self.n_inputs], &scales[..self.n_inputs])?))
+    /// The surrogate; a function of the calling program with these parameters.
+    fn build(&self, set: &TrainingSet, scales: &[InputScale], parameters: &[String]) -> Result<Arc<dyn Surrogate>> {
+        let (names, scales) = (&set.input_names[..self.n_inputs], &scales[..self.n_inputs]);
+        Ok(Arc::from(self.spec.build_with(names, scales, parameters)?))
+    }
+
+    /// Its training rows on the surrogate's scale.
+    fn rows(&self, set: &TrainingSet, affine: (f64, f64)) -> Result<Rows> {
+        let (of_rows, z) = model_scale(set, self.name, self.log)?;
+        let z: Vec<f64> = z.iter().map(|z| (z - affine.0) / affine.1).collect();
+        let sigma_s: Vec<f64> =
+            of_rows.iter().map(|&row| set.sigma_s.as_ref().map_or(0.0, |s| s[row] / affine.1)).collect();
+        let runs: Vec<usize> = of_rows.iter().map(|&row| set.runs[row]).collect();
+        Ok(Rows::new(&set.inputs_of(self.name, self.n_inputs), &z, &sigma_s, &runs))
     }
 }
 
@@ -579,6 +658,15 @@ impl Fit<'_> {
         Block { coefficients, sigma_a, log_weights, report }
     }
 
+    /// Draws that a function of the calling program made or brought.
+    fn made(&self, made: FunctionDraws) -> Block {
+        let known = if let SigmaA::Fixed(known) = self.sigma_a { *known } else { 0.0 };
+        let sigma_a = made.sigma_a.unwrap_or_else(|| vec![known; made.values.cols()]);
+        let mut report = self.report("function", &made.values, &sigma_a, &made.log_weights, None);
+        report.advise();
+        Block { coefficients: made.values, sigma_a, log_weights: made.log_weights, report }
+    }
+
     fn nuts(&self, spec: &TrainSpec, stream: Stream, monitor: &dyn Monitor) -> Result<Block> {
         let density = TDensity::new(self.surrogate.clone(), self.rows, self.sigma_a);
         let n_chains = spec.nuts.chains.max(1);
@@ -687,6 +775,10 @@ impl Fit<'_> {
         let inside = (0..n).filter(|&i| (0.05..=0.95).contains(&predicted(i).below(&weights))).count();
         let (parameters, leave_one_out) = match exact {
             Some(exact) => (exact.summary(self.surrogate.names()), exact.leave_one_out()),
+            // The likelihood of a run is zero or infinite under every draw, so that it cannot be divided out.
+            None if (0..n).all(|i| predicted(i).sd.iter().all(|sd| *sd == 0.0)) => {
+                (summary(&draws), LeaveOneOut::unknown(n))
+            }
             None => {
                 let (mut rows, mut k_hats) = (vec![(f64::NAN, f64::NAN, f64::NAN); n], Vec::new());
                 for run in &self.rows.runs {
@@ -737,7 +829,13 @@ struct Predicted<'a> {
 impl Predicted<'_> {
     /// Predictive probability below the row's value.
     fn below(&self, weights: &[f64]) -> f64 {
-        weights.iter().zip(self.eta).zip(&self.sd).map(|((w, e), s)| w * normal_cdf((self.z - e) / s)).sum()
+        // Without any error the prediction of a draw is a step.
+        let of_draw = |e: f64, s: f64| match s > 0.0 {
+            true => normal_cdf((self.z - e) / s),
+            false if self.z == e => 0.5,
+            false => f64::from(u8::from(self.z > e)),
+        };
+        weights.iter().zip(self.eta).zip(&self.sd).map(|((w, e), s)| w * of_draw(*e, *s)).sum()
     }
 }
 
@@ -758,6 +856,12 @@ fn without_run(rows: &[Predicted<'_>], log_weights: &[f64]) -> (Vec<(f64, f64, f
 }
 
 impl TReport {
+    /// Names of the coefficients.
+    pub fn coefficient_names(&self) -> Vec<String> {
+        let own = self.parameters.iter().take(self.parameters.len().saturating_sub(1));
+        own.map(|parameter| parameter.name.clone()).collect()
+    }
+
     /// Turns each bad value into a sentence.
     fn advise(&mut self) {
         let output = &self.output;
@@ -784,6 +888,12 @@ impl TReport {
         if let Some(q2) = self.leave_one_out.q2.filter(|q2| *q2 < 0.9) {
             self.warnings.push(format!(
                 "T-step of `{output}`: runs left out of training are predicted badly (Q2 = {q2:.2}); change the surrogate, or see by `twostep enough` whether more runs would help"
+            ));
+        }
+        if self.leave_one_out.coverage_90.is_nan() {
+            self.warnings.push(format!(
+                "T-step of `{output}`: sigma_a is 0, so that the draws do not say how well runs are predicted that the surrogate has \
+                 not seen; calibrate with truth = \"held-out-runs\" to know, or give the draws a sigma_a"
             ));
         }
         if self.leave_one_out.unreliable > 0 && self.method != "exact" && self.method != "nodes" {

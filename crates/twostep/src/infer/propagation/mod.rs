@@ -1,10 +1,12 @@
-//! The four ways `u` to carry the T-posterior into the I-step; one file each.
+//! The four ways `u` to carry the T-posterior into the I-step, one file each, and those of the calling program.
 
 mod e_lik;
 mod e_log_lik;
 mod e_post;
+mod own;
 mod point;
 
+pub use own::{OwnKind, OwnPropagation, Registered, register};
 pub use point::PointEstimate;
 
 use crate::draws::Draws;
@@ -31,6 +33,11 @@ pub trait Propagation: Sync {
     /// The pooled log-likelihood of `l_s`; replaces `l` by its derivative by each `l_s`.
     fn pool(&self, log_alpha: &[f64], l: &mut [f64]) -> f64;
 
+    /// Whether `pool` gives derivatives.
+    fn has_gradient(&self) -> bool {
+        true
+    }
+
     /// Where the pooled log-likelihood is `sum_s weight_s l_s`: the weights.
     fn linear_weights(&self, log_alpha: &[f64]) -> Option<Vec<f64>> {
         let _ = log_alpha;
@@ -42,7 +49,7 @@ pub trait Propagation: Sync {
     fn mix(&self, log_alpha: &[f64], log_evidence: &[f64]) -> Option<Vec<f64>>;
 }
 
-/// The methods of the paper, by their names in the study file.
+/// The methods of the paper and those of the calling program, by their names in the study file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     /// The T-posterior reduced to one point.
@@ -53,15 +60,23 @@ pub enum Method {
     ELik,
     /// Mean of the log-likelihoods.
     ELogLik,
+    /// One of the calling program; see [`register`].
+    Own(Registered),
 }
 
 impl Method {
-    /// All, in the order in which tables show them.
+    /// Those of the paper, in the order in which tables show them.
     pub const ALL: [Self; 4] = [Self::ELik, Self::EPost, Self::Point, Self::ELogLik];
+
+    /// All: those of the paper, then those of the calling program.
+    pub fn known() -> Vec<Self> {
+        Self::ALL.into_iter().chain(own::registered()).collect()
+    }
 
     /// Name in the study file.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Own(own) => own.name(),
             Self::Point => "point",
             Self::EPost => "e-post",
             Self::ELik => "e-lik",
@@ -72,6 +87,7 @@ impl Method {
     /// Name in text: the paper's.
     pub fn title(self) -> &'static str {
         match self {
+            Self::Own(own) => own.name(),
             Self::Point => "Point",
             Self::EPost => "E-Post",
             Self::ELik => "E-Lik",
@@ -81,12 +97,30 @@ impl Method {
 
     /// The method of this name in the study file.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|method| method.name() == name)
+        Self::known().into_iter().find(|method| method.name() == name)
+    }
+
+    /// What a result of it depends on besides the study, for those of the calling program.
+    pub fn version(self) -> Option<String> {
+        match self {
+            Self::Own(own) => Some(own.fingerprint().to_owned()),
+            _ => None,
+        }
+    }
+
+    /// Whether it has no closed form even where the problem is linear-Gaussian.
+    pub fn is_own_pool(self) -> bool {
+        matches!(self, Self::Own(own) if own.kind() != OwnKind::Weights)
+    }
+
+    /// Whether the posteriors of all T-draws are made first, and weighted then.
+    pub fn is_weighted(self) -> bool {
+        self == Self::EPost || matches!(self, Self::Own(own) if own.kind() == OwnKind::Weights)
     }
 
     /// Whether the I-posterior is a mixture of the posteriors of the T-draws.
     pub fn is_mixture(self) -> bool {
-        matches!(self, Self::ELik | Self::EPost)
+        self == Self::ELik || self.is_weighted()
     }
 
     /// The method; `estimate` is what Point takes for the T-posterior.
@@ -96,6 +130,7 @@ impl Method {
             Self::EPost => Box::new(e_post::EPost),
             Self::ELik => Box::new(e_lik::ELik),
             Self::ELogLik => Box::new(e_log_lik::ELogLik),
+            Self::Own(registered) => Box::new(own::Own::new(registered)),
         }
     }
 }
