@@ -240,8 +240,10 @@ def _names(panels: list[dict[str, Any]]) -> list[str]:
 def _legend_columns(names: list[str], width: float) -> int:
     """As many columns as there is room for; each is as wide as its longest name."""
     for columns in range(len(names), 1, -1):
-        rows = math.ceil(len(names) / columns)
-        parts = [names[start : start + rows] for start in range(0, len(names), rows)]
+        rows, longer = divmod(len(names), columns)
+        # The first columns hold what is left over.
+        starts = [column * rows + min(column, longer) for column in range(columns + 1)]
+        parts = [names[start:end] for start, end in zip(starts, starts[1:])]
         if sum(_HANDLE + _LETTER * max(map(len, part)) for part in parts) <= width:
             return columns
     return 1

@@ -34,7 +34,7 @@ def value_of(text: str) -> Any:
 def columns_of(table: specs.TableLike, place: str) -> list[tuple[str, list[float]]]:
     """A table of points as columns of numbers; columns that hold none are left out."""
     if specs.is_path(table):
-        table = pd.read_csv(table)
+        table = pd.read_csv(table, float_precision="round_trip")
     if isinstance(table, Mapping) and all(np.ndim(value) == 0 for value in table.values()):
         # A single point.
         table = {name: [value] for name, value in table.items()}

@@ -7,7 +7,7 @@ import os
 import warnings
 import webbrowser
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
@@ -17,7 +17,7 @@ from . import _display as display
 from . import _specs as specs
 from . import _twostep
 from ._errors import Error, InvalidError, StudyWarning
-from ._function import Host
+from ._function import Host, name_of
 from ._results import Calibration, Enough, Fit, Inference, Verification, frame_of, value_of
 
 if TYPE_CHECKING:
@@ -146,8 +146,12 @@ class Stages:
             raise InvalidError(f"there is no setting {index}", "setting", f"give 0 to {n - 1}")
         return index
 
+    def _shown(self) -> dict[str, str]:
+        """The sections that are given, each in a line."""
+        return {key: _line(section) for key, section in self._sections.items() if section is not None and section != {}}
+
     def _repr_html_(self) -> str:
-        asked = [(key, _shown(section)) for key, section in self._sections.items() if section not in (None, {})]
+        asked = list(self._shown().items())
         stages = [(stage, fresh, reason) for label, stage, fresh, reason in self._project.status()]
         if len(self._project.labels()) > 1:
             stages = []
@@ -346,16 +350,25 @@ class Stages:
         return pd.DataFrame(rows)
 
 
-def _shown(section: Any) -> str:
-    """A section in a line."""
+def _line(section: Any) -> str:
+    """A section in a line; tables by the number of their rows."""
     if isinstance(section, dict):
-        return ", ".join(f"{name}: {value!r}" for name, value in section.items())
-    if isinstance(section, specs.Measurements) and section.file is not None and not specs.is_path(section.file):
-        # A table is no text for a line.
-        rows = len(specs.as_frame(section.file, "measurements"))
-        return f"{display.counted(rows, 'measurement')}, noise {section.noise!r}"
-    text = section if isinstance(section, str) else repr(section)
+        text = ", ".join(f"{name}: {_line(value)}" for name, value in section.items())
+    elif isinstance(section, specs.Spec):
+        given = [(field.name, getattr(section, field.name)) for field in fields(section)]
+        parts = (f"{name}={_value(name, value)}" for name, value in given if value is not None)
+        text = f"{type(section).__name__}({', '.join(parts)})"
+    else:
+        text = repr(section)
     return text if len(text) <= 300 else f"{text[:297]}..."
+
+
+def _value(name: str, value: Any) -> str:
+    if name in ("file", "points", "table", "import_") and not specs.is_path(value):
+        return f"a table of {display.counted(len(specs.as_frame(value, name)), 'row')}"
+    if name == "function":
+        return name_of(value)
+    return _line(value) if isinstance(value, specs.Spec) else repr(value)
 
 
 def _millimetres(width: Union[float, str]) -> float:

@@ -353,8 +353,8 @@ class Study(Stages):
         return pd.DataFrame(rows)
 
     def __repr__(self) -> str:
-        given = {key: section for key, section in self._sections.items() if section not in (None, {})}
-        return f"Study({', '.join(f'{key}={section!r}' for key, section in given.items())})"
+        given = ", ".join(f"{key}={text}" for key, text in self._shown().items())
+        return f"Study({given if len(given) <= 500 else given[:497] + '...'})"
 
 
 def _remove(folder: Path, owner: int) -> None:

@@ -43,6 +43,7 @@ class Read(HTMLParser):
 
 def test_reprs_are_short_and_say_something() -> None:
     study = outbreak()
+    assert "function=decay" in repr(study) and "file=a table of 5 rows" in repr(study) and len(repr(study)) <= 510
     assert repr(study.train()).startswith("Fit(level: exact from 20 runs, Q2 0.9")
     post = study.infer()
     assert repr(post).startswith("Inference(e-lik: rate 0.6") and "methods e-lik, point" in repr(post)
@@ -56,7 +57,7 @@ def test_reprs_are_short_and_say_something() -> None:
 def test_html_shows_answer_trust_and_stages() -> None:
     study = outbreak()
     before = Read(study._repr_html_())
-    assert "stale" in before.text and "fresh" not in before.text and "5 measurements" in before.text
+    assert "stale" in before.text and "fresh" not in before.text and "a table of 5 rows" in before.text
     post = study.infer()
     assert "stale" not in Read(study._repr_html_()).text
     shown = Read(post._repr_html_())

@@ -105,6 +105,7 @@ def test_a_plot_has_labels_and_data(results: Results, name: str) -> None:
 @pytest.mark.parametrize("name", ["fit", "loo", "densities", "ecdf"])
 def test_axes_of_the_user_are_taken(results: Results, name: str) -> None:
     make, n = PLOTS[name]
+    plt.close("all")
     figure, axes = plt.subplots(1, n)
     made = make(results, axes)
     assert set(all_axes(made)) == set(all_axes(axes)) and len(plt.get_fignums()) == 1

@@ -138,7 +138,7 @@ def test_summary_equals_the_files_of_the_command(tmp_path: Path) -> None:
     for make, name in ((small, "small"), (outbreak, "outbreak")):
         study = make(name=name, folder=tmp_path / f"{name}.twostep")
         summary = study.infer().summary()
-        written = pd.read_csv(tmp_path / f"{name}.twostep" / "summary.csv")
+        written = pd.read_csv(tmp_path / f"{name}.twostep" / "summary.csv", float_precision="round_trip")
         columns = ["method", "unknown", "engine", "mean", "sd", "q05", "q25", "q50", "q75", "q95"]
         columns += ["mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat", "quadrature_error"]
         ours = summary.rename(columns={"quantity": "unknown"})[columns]
