@@ -7,8 +7,10 @@ import importlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +215,66 @@ def test_processes_end_with_the_work(place: Path) -> None:
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+SLOW = """
+import os
+import time
+from pathlib import Path
+
+
+def run(rate):
+    with open("pids", "a") as pids:
+        pids.write(f"{os.getpid()}\\n")
+    if Path("pids").read_text().count("\\n") > 3 and not Path("go").exists():
+        time.sleep(1000)
+    return rate
+"""
+
+SCRIPT = """
+import twostep as ts
+
+study = ts.Study(
+    simulator="slow.py:run",
+    unknowns={"rate": (0, 1)},
+    design=ts.Sobol(8),
+    surrogate=ts.PCE(degree=1),
+    measurements=ts.Measurements({"y": [0.5]}, noise=ts.Normal(sd=0.1)),
+    folder="slow.twostep",
+)
+try:
+    study.simulate(workers=2)
+except KeyboardInterrupt:
+    print("interrupted")
+print(sorted(study.runs().state))
+"""
+
+
+def test_an_interruption_ends_the_processes_and_keeps_finished_runs(place: Path) -> None:
+    (place / "slow.py").write_text(SLOW)
+    (place / "script.py").write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(Path(ts.__file__).parents[1])}
+    pids = place / "pids"
+
+    def script() -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "script.py"], stdout=subprocess.PIPE, text=True, env=environment)
+
+    with script() as working:
+        patience = time.monotonic() + 60
+        while not pids.exists() or pids.read_text().count("\n") < 5:
+            assert working.poll() is None and time.monotonic() < patience, "two runs are under way"
+            time.sleep(0.01)
+        working.send_signal(signal.SIGINT)
+        said, _ = working.communicate(timeout=60)
+    assert said.splitlines() == ["interrupted", str(["done"] * 3 + ["pending"] * 5)]
+    for pid in {int(line) for line in pids.read_text().split()}:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    (place / "go").touch()
+    with script() as again:
+        said, _ = again.communicate(timeout=60)
+    assert said.splitlines() == [str(["done"] * 8)]
+    assert pids.read_text().count("\n") == 5 + 5, "only what was not finished was made again"
 
 
 def test_a_file_that_cannot_be_loaded_is_an_exception_and_no_failed_run(place: Path) -> None:

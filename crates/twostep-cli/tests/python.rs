@@ -243,6 +243,17 @@ fn failures_are_rows_with_reasons_and_are_made_again_on_request() {
 }
 
 #[test]
+fn a_crash_names_the_line_of_the_function() {
+    let place = exponential("crash", "", "    if a == 0.4: import ctypes; ctypes.string_at(0)");
+    run(&place, &["simulate", "study.toml"]).ends(0);
+    let failed = runs(&place, "failed");
+    assert_eq!((failed.len(), runs(&place, "done").len()), (1, 9));
+    let reason = reason(&failed, 0.4);
+    holds(&reason, "signal 11 (segmentation fault) ended the Python process; stderr.txt ends with: File ");
+    assert!(reason.ends_with("/model.py\", line 6 in run"), "{reason}");
+}
+
+#[test]
 fn a_failed_run_is_made_again_without_its_old_words() {
     let fails = "    if a == 0.1 and not os.path.exists('mended'): raise ValueError('no mesh')";
     let place = exponential("again", "", fails);
@@ -315,7 +326,7 @@ fn what_cannot_be_called_is_said_once_and_no_run_failed() {
         ),
         (
             "import os\ndef run(a): return a\nos.write(2, b'bye')\nos._exit(5)\n",
-            "Python ended with exit status 5 while model.py was loaded; stderr.txt ends with: bye",
+            "Python ended with exit status 5 while model.py was loaded; its last words: bye",
         ),
     ] {
         let place = exponential("refused", "", "");

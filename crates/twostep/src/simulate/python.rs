@@ -124,7 +124,9 @@ impl PythonFunction {
         let shown = interpreter.display();
         let mut worker = Worker::start(&self.spec, &interpreter, marker).map_err(|problem| Failure::Unreachable {
             reason: format!("{shown} cannot be started: {problem}"),
-            repair: "write interpreter = \"/path/to/python\" in [simulator]".to_owned(),
+            repair: format!(
+                "write interpreter = \"/path/to/python\" in [simulator], or give the variable {VARIABLE} its path"
+            ),
         })?;
         let reason = match worker.answer(None, proceed) {
             Ok(answer) if answer.get("ready").is_some() => return Ok(worker),
@@ -132,7 +134,7 @@ impl PythonFunction {
             Ok(answer) => told(&answer, "refused"),
             Err(Silence::Late(_)) => format!("{shown} does not answer"),
             Err(Silence::Ended(ended)) => {
-                format!("{} while {name} was loaded{}", ended.told("Python"), worker.last_words())
+                format!("{} while {name} was loaded{}", ended.told("Python"), worker.last_words("its last words"))
             }
         };
         Err(self.refused(reason, &interpreter))
@@ -177,7 +179,7 @@ impl Function for PythonFunction {
                 return Err(Failure::Failed(format!("the function took longer than its timeout of {seconds} s")));
             }
             Err(Silence::Ended(ended)) => {
-                let words = worker.last_words();
+                let words = worker.last_words(&format!("{STDERR_FILE} ends with"));
                 keep_printed(&job.folder, &worker.printed.text());
                 return Err(Failure::Failed(format!("{}{words}", ended.told("the Python process"))));
             }
@@ -333,14 +335,18 @@ impl Worker {
     }
 
     /// The last lines that an ended process printed, as the end of a sentence.
-    fn last_words(&mut self) -> String {
+    fn last_words(&mut self, beginning: &str) -> String {
         const LINES: usize = 5;
         self.printed.wait(LAST_WORDS);
         let text = self.printed.text();
-        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        // Of a crash Python lists all threads, and frames that are ours.
+        let of_crash = text.rsplit_once("\nCurrent thread 0x").and_then(|(_, rest)| rest.split_once('\n'));
+        let is_own = |line: &&str| line.starts_with("File \"<string>\"");
+        let lines = of_crash.map_or(text.as_str(), |(_, frames)| frames).lines().map(str::trim);
+        let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !is_own(line)).collect();
         match lines[lines.len().saturating_sub(LINES)..].join(" | ") {
             last if last.is_empty() => "; it wrote no message".to_owned(),
-            last => format!("; {STDERR_FILE} ends with: {last}"),
+            last => format!("; {beginning}: {last}"),
         }
     }
 }
