@@ -257,14 +257,17 @@ def test_ctrl_c_ends_a_run_of_an_hour_and_keeps_finished_ones(tmp_path: Path, wo
     script.write_text(INTERRUPTED)
     arguments = [sys.executable, str(script), str(tmp_path / "kept.twostep"), str(workers)]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    # The points of the sequence at 0.5 or above are the third and later ones: with as many calls as workers and one more, some
-    # run is finished; then all that are under way sleep.
-    for _ in range(workers + 2):
-        assert process.stdout.readline().strip() == "called"
-    time.sleep(1.0)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    try:
+        assert process.stdout is not None
+        # Of the points of the sequence, the first two lie below 0.5 and the third does not: after so many calls some run is
+        # finished, and some sleep for an hour.
+        for _ in range(workers + 2):
+            assert process.stdout.readline().strip() == "called"
+        time.sleep(1.0)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     last = out.strip().splitlines()[-1].split()
     assert process.returncode == 0 and last[0] == "interrupted", (out, err)
     assert "done" in last and "pending" in last and "failed" not in last

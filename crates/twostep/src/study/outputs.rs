@@ -216,8 +216,8 @@ impl<'d> Parts<'_, 'd> {
         let rows = if per_run == 1 { "runs" } else { "values of all runs" };
         let found = format!("degree {degree} in {inputs} has {terms} terms, for {runs} {rows}");
         let fitting = highest_degree(dim, runs as f64);
-        // How many runs a table has is known only once the outputs are.
-        if self.design.runs == 0 {
+        // How many runs a table has is known only once the outputs are, and how many values a series has only once it is run.
+        if self.design.runs == 0 || (self.own("over").is_some() && self.own("at").is_none()) {
             return Some(SurrogateKind::Pce { degree, normalisation, coefficients: coefficients? });
         }
         if terms > MAX_TERMS_PER_RUN * runs as f64 {
