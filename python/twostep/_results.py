@@ -13,6 +13,7 @@ from . import _display as display
 from . import _plots as plots
 from . import _specs as specs
 from . import _twostep
+from ._draws import Draws
 from ._errors import InvalidError
 from ._function import Host
 
@@ -243,15 +244,11 @@ class Fit(Found):
         return self._labelled(frames)
 
     @property
-    def draws(self) -> tuple[list[str], Floats]:
-        """Names of the parameters, and draws from the T-posterior: a row a parameter, a column a draw."""
-        names, values, _ = self._one("draws are").t_draws()
-        return names, values
-
-    @property
-    def log_weights(self) -> Floats:
-        """Log-weights of the draws; their exponentials sum to one."""
-        return self._one("weights are").t_draws()[2]
+    def draws(self) -> Draws:
+        """Draws from the T-posterior, to be used elsewhere: every parameter of every surrogate, and its sigma_a."""
+        names, values, log_weights = self._one("draws are").t_draws()
+        is_weighted = bool((log_weights != log_weights[0]).any())
+        return Draws(dict(zip(names, values)), weights=np.exp(log_weights) if is_weighted else None)
 
     @property
     def training(self) -> pd.DataFrame:

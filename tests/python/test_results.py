@@ -52,10 +52,10 @@ def post(study: ts.Study) -> ts.Inference:
 
 def test_a_fit_knows_runs_parameters_and_draws(fit: ts.Fit) -> None:
     assert len(fit.training) == 20 and list(fit.training.columns) == ["run", "rate", "t", "level"]
-    names, draws = fit.draws
+    names, draws = fit.draws.names, fit.draws.matrix
     assert draws.shape == (len(names), 150) and names[-1] == "sigma_a"
     # Weights sum to one, up to rounding of as many terms.
-    assert abs(np.exp(fit.log_weights).sum() - 1) <= 150 * EPS
+    assert abs(fit.draws.weights.sum() - 1) <= 150 * EPS
     summary = fit.summary().set_index("parameter")
     assert list(summary.index) == names
     # The summary is of the exact T-posterior: means of the draws lie within 5 standard errors.
@@ -95,7 +95,7 @@ def features(names: list[str], rate: Any, t: Any) -> Any:
 def test_predictions_of_a_fit_are_those_of_its_draws(fit: ts.Fit) -> None:
     points = pd.DataFrame({"rate": [0.4, 1.1], "t": [1.0, 3.0]})
     found = fit.predict(points)
-    names, draws = fit.draws
+    names, draws = fit.draws.names, fit.draws.matrix
     eta = features(names, points["rate"].to_numpy(), points["t"].to_numpy()) @ draws[:-1]
     # Some ten terms, none of which is above twenty.
     tolerance = 256 * EPS
@@ -233,7 +233,7 @@ def test_components_of_draws_are_near_those_of_the_grid() -> None:
 def test_predictions_are_those_of_draws_with_their_t_draws(fit: ts.Fit, post: ts.Inference) -> None:
     found = post.predict({"t": [0.5, 3.0]})
     assert list(found["output"]) == ["level", "level"] and (found["measured_q95"] > found["q95"]).all()
-    names, t_draws = fit.draws
+    names, t_draws = fit.draws.names, fit.draws.matrix
     rate, own = post.draws()["rate"].to_numpy(), post.t_draws()
     by_point = post.predict({"t": [0.5, 3.0]}, method="point")
     point_rate = post.draws("point")["rate"].to_numpy()

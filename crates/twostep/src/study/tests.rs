@@ -889,3 +889,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_series_of_unknown_length_has_no_number_of_terms_to_be_warned_of() {
+    let text = "[simulator]\ntable = \"missing.csv\"\n[unknowns.x]\nrange = [0, 1]\n[outputs.y]\nover = { t = [0, 1] }\n\
+                series = \"coordinate\"\n[design]\nruns = 4\n[surrogate]\nkind = \"pce\"\ndegree = 9\n[measurements]\nnoise = { sd = 1 }\n";
+    let about_terms = |study: &Study| study.notes.iter().any(|note| note.message.contains("terms"));
+    assert!(!about_terms(&one(text)));
+    let known = text.replace("series =", "at = [0, 0.5, 1]\nseries =");
+    assert!(about_terms(&one(&known)), "55 terms for 12 values");
+}
