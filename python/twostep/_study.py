@@ -19,6 +19,7 @@ from . import _specs as specs
 from . import _twostep
 from ._errors import InvalidError, Problem, StudyWarning
 from ._function import Host, check_names, fingerprint_of, name_of, place_of
+from ._propagation import methods_of
 from ._stages import Stages
 from ._surrogate import callers
 
@@ -120,7 +121,7 @@ class Study(Stages):
         if isinstance(simulator, specs.Function):
             function = fingerprint_of(simulator.function)
         text = self._text(Path(self._temporary.name))
-        project = _twostep.Project(text, self._file, self._base, self._folder, function, callers(self._sections))
+        project = _twostep.Project(text, self._file, self._base, self._folder, function, callers(self._sections), methods_of(self._sections))
         if isinstance(simulator, specs.Function):
             check_names(simulator.function, project.run_inputs())
         return project
@@ -204,6 +205,9 @@ class Study(Stages):
             where = "surrogate" if output is None else f"outputs.{output}.surrogate"
             repair = "use ts.PCE or ts.Formula for the shell, or run the study from Python"
             raise InvalidError(f"{surrogate.name} is a Python function, which a study file cannot hold", where, repair)
+        for method in methods_of(self._sections):
+            found_text = f"{method.name} is a Python function, which a study file cannot hold"
+            raise InvalidError(found_text, "infer.methods", "leave it out, or run the study from Python")
         with tempfile.TemporaryDirectory(prefix="twostep-") as scratch:
             folder = place.parent if place is not None else self._base
             document = self._document(Path(scratch), folder)

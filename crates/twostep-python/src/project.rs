@@ -2,6 +2,7 @@
 
 use crate::arrays::{array, object, rows};
 use crate::errors::{self, described, guarded, raise, raise_problems};
+use crate::propagation::make_known;
 use crate::pump::{Line, drive};
 use crate::simulator::HostFunction;
 use crate::surrogate::{PythonSurrogate, try_out};
@@ -31,7 +32,7 @@ fn stage(name: &str) -> Stage {
 impl Project {
     /// `text` is a study file called `file` in the folder `base`; results lie in `folder`. `function` has the name and
     /// fingerprint of the Python function that stands for its simulator, `surrogates` those that are Python functions, by output or
-    /// one for all.
+    /// one for all, `methods` propagation methods that are.
     #[new]
     fn new(
         py: Python<'_>,
@@ -41,6 +42,7 @@ impl Project {
         folder: PathBuf,
         function: Option<(String, Vec<(String, String)>)>,
         surrogates: Vec<(Option<String>, Bound<'_, PyAny>)>,
+        methods: Vec<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         guarded(py, || {
             let line = Arc::new(Line::default());
@@ -51,6 +53,9 @@ impl Project {
             };
             let surrogates = surrogates.into_iter().map(shared).collect::<PyResult<_>>()?;
             let host = Host { simulator, surrogates };
+            for caller in &methods {
+                make_known(py, caller, &line)?;
+            }
             let settings = parse_with(text, file, &base, &host).map_err(|problems| raise_problems(py, &problems))?;
             try_out(&settings[0].study, &line)?;
             Ok(Self { project: run::Project::new(settings, folder), line })

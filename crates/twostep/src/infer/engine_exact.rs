@@ -371,7 +371,7 @@ pub(super) fn infer(
         let diagnostics = solved.diagnostics.clone();
         IPosterior {
             method: method.name().into(),
-        version: None,
+            version: None,
             engine: Engine::Exact.name().into(),
             unknowns,
             trust: diagnostics.evidence_agreement.map_or("exact".into(), |share| format!("exact{}", favoured(share))),

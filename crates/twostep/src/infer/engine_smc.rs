@@ -107,7 +107,8 @@ pub(super) fn infer(
         let responsibilities = Responsibilities::new(prepared, &offsets, &replicates);
         // A T-draw's share among the particles is `exp(offset_s) Z_s` over the evidence of the pooled density.
         let pooled = total - (runs as f64).ln();
-        let evidence = |(offset, mean): (&f64, &f64)| if *mean > 0.0 { mean.ln() - offset + pooled } else { f64::NEG_INFINITY };
+        let evidence =
+            |(offset, mean): (&f64, &f64)| if *mean > 0.0 { mean.ln() - offset + pooled } else { f64::NEG_INFINITY };
         let log_evidence: Vec<f64> = offsets.iter().zip(&responsibilities.mean).map(evidence).collect();
         let log_alpha = propagation.mix(&log_alpha, &log_evidence).unwrap_or_else(|| log_alpha.clone());
         for (offset, (alpha, mean)) in corrected.iter_mut().zip(log_alpha.iter().zip(&responsibilities.mean)) {

@@ -439,12 +439,7 @@ pub fn infer(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dy
 }
 
 /// Runs every method by one engine.
-fn infer_part(
-    prepared: &Prepared,
-    spec: &InferSpec,
-    stream: Stream,
-    monitor: &dyn Monitor,
-) -> Result<Vec<IPosterior>> {
+fn infer_part(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dyn Monitor) -> Result<Vec<IPosterior>> {
     let one_by_one = |sample: SampleMethod| -> Result<Vec<IPosterior>> {
         let n = spec.methods.len();
         let numbered = spec.methods.iter().enumerate();
@@ -475,7 +470,16 @@ fn infer_part(
             ));
         }
         match method {
-            Method::Point => posterior.trust += "; ignores the surrogate's uncertainty",
+            Method::Point => {
+                posterior.trust += "; ignores the surrogate's uncertainty";
+                if prepared.outputs.iter().any(|output| output.surrogate.priors().is_empty()) {
+                    posterior.warnings.push(
+                        "point: the mean of the parameters of a surrogate that was made elsewhere need not be a plausible surrogate; \
+                         read it only where predictions are linear in them"
+                            .into(),
+                    );
+                }
+            }
             Method::ELogLik => posterior.trust += "; grows surer as the surrogate grows worse",
             Method::ELik | Method::EPost | Method::Own(_) => {}
         }

@@ -3,7 +3,7 @@
 use super::words::{held, listed, percent, title};
 use crate::calibrate::Truth;
 use crate::infer::IPosterior;
-use crate::infer::propagation::{OwnKind, Method, PointEstimate};
+use crate::infer::propagation::{Method, OwnKind, PointEstimate};
 use crate::likelihood::{ErrorSharing, Family, Generator, Sd};
 use crate::run::{Calibration, Findings, VERSION};
 use crate::simulate::{SimulatorKind, design};
