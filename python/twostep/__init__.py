@@ -8,12 +8,14 @@ from ._errors import (
     InternalError,
     InvalidError,
     Problem,
+    PropagationError,
     SimulatorError,
     StudyError,
     StudyWarning,
     SurrogateError,
 )
 from ._progress import show_progress
+from ._propagation import Propagation
 from ._results import Calibration, Enough, Fit, Inference, Verification
 from ._specs import (
     PCE,

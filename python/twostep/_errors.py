@@ -49,6 +49,10 @@ class SurrogateError(FailedError):
     """A surrogate that is a Python function failed; what it raised is the cause of this exception."""
 
 
+class PropagationError(FailedError):
+    """A propagation method that is a Python function failed; what it raised is the cause of this exception."""
+
+
 class InternalError(Error, RuntimeError):
     """A mistake in this package. Please report it."""
 

@@ -16,6 +16,8 @@ from ._errors import InvalidError
 if TYPE_CHECKING:
     from typing_extensions import TypeAlias
 
+    from ._propagation import Propagation
+
 Document = dict[str, Any]
 Number = Union[int, float]
 PriorLike = Union[str, "Distribution"]
@@ -230,7 +232,7 @@ def document(value: Any) -> Any:
     value = plain(value)
     if isinstance(value, Distribution):
         return value._prior()
-    if isinstance(value, Spec):
+    if isinstance(value, Spec) or hasattr(value, "_document"):
         return value._document()
     if isinstance(value, Mapping):
         return {str(key): document(entry) for key, entry in value.items() if entry is not None}
@@ -462,10 +464,13 @@ class Measurements(Spec):
 
 @dataclass(frozen=True, repr=False)
 class Infer(Spec):
-    """The I-step: methods of propagation, the one that leads, and the engine that computes them."""
+    """The I-step: methods of propagation, the one that leads, and the engine that computes them.
 
-    methods: Optional[Sequence[str]] = None
-    answer: Optional[str] = None
+    A method is one of the paper, ``"e-lik"``, ``"e-post"``, ``"point"``, ``"e-log-lik"``, or a :class:`twostep.Propagation`.
+    """
+
+    methods: Optional[Sequence[Union[str, Propagation]]] = None
+    answer: Optional[Union[str, Propagation]] = None
     propagate: Optional[Sequence[str]] = None
     error: Optional[str] = None
     engine: Optional[str] = None

@@ -20,6 +20,7 @@ from . import _specs as specs
 from . import _twostep
 from ._errors import InvalidError, Problem, StudyWarning
 from ._function import Host, check_names, fingerprint_of, name_of, place_of
+from ._propagation import methods_of
 from ._stages import Stages
 from ._surrogate import callers
 
@@ -146,7 +147,8 @@ class Study(Stages):
         """The study as the library has it, checked."""
         simulator = self._sections["simulator"]
         text = self._text(self._temporary)
-        project = _twostep.Project(text, self._file, self._base, self._folder, self._function, callers(self._sections))
+        brought = (self._function, callers(self._sections), methods_of(self._sections))
+        project = _twostep.Project(text, self._file, self._base, self._folder, *brought)
         if isinstance(simulator, specs.Function):
             check_names(simulator.function, project.run_inputs())
         return project
@@ -233,6 +235,9 @@ class Study(Stages):
             where = "surrogate" if output is None else f"outputs.{output}.surrogate"
             repair = "use ts.PCE or ts.Formula for the shell, or run the study from Python"
             raise InvalidError(f"{surrogate.name} is a Python function, which a study file cannot hold", where, repair)
+        for method in methods_of(self._sections):
+            found_text = f"{method.name} is a Python function, which a study file cannot hold"
+            raise InvalidError(found_text, "infer.methods", "leave it out, or run the study from Python")
         with tempfile.TemporaryDirectory(prefix="twostep-") as scratch:
             folder = place.parent if place is not None else self._base
             document = self._document(Path(scratch), folder)

@@ -86,6 +86,15 @@ def test_arrays_reach_the_function_as_arrays():
     assert seen == {"w": ((5, 2, 3), False), "v": ((5, 3), False)}
 
 
+def test_any_order_in_memory_is_right():
+    def study(order):
+        return make(ts.PythonSurrogate(lambda x, draws: np.asarray(line(x, draws), order=order), draws=DRAWS, sigma_a=0.05))
+
+    rows, columns = run(study("C")), run(study("F"))
+    assert rows["reports"] == columns["reports"]
+    assert summaries(rows) == summaries(columns)
+
+
 def test_weights_count():
     weighted = ts.Draws({"a": [0.5, 0.5, 9.0], "b": [1.0, 2.0, 9.0]}, weights=[3, 1, 0])
     twice = ts.Draws({"a": [0.5] * 4, "b": [1.0, 1.0, 1.0, 2.0]})

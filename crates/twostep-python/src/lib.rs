@@ -6,6 +6,7 @@ mod arrays;
 mod document;
 mod errors;
 mod project;
+mod propagation;
 mod pump;
 mod results;
 mod simulator;

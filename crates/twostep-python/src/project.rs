@@ -2,6 +2,7 @@
 
 use crate::arrays::object;
 use crate::errors::{self, described, guarded, raise, raise_problems};
+use crate::propagation::make_known;
 use crate::pump::{Line, drive};
 use crate::results::{Calibrations, Server, Setting, columns};
 use crate::simulator::HostFunction;
@@ -43,7 +44,7 @@ fn stage(name: &str) -> Stage {
 impl Project {
     /// `text` is a study file called `file` in the folder `base`; results lie in `folder`. `function` has the name and
     /// fingerprint of the Python function that stands for its simulator, `surrogates` those that are Python functions, by output or
-    /// one for all.
+    /// one for all, `methods` propagation methods that are.
     #[new]
     fn new(
         py: Python<'_>,
@@ -53,6 +54,7 @@ impl Project {
         folder: PathBuf,
         function: Option<(String, Vec<(String, String)>)>,
         surrogates: Vec<(Option<String>, Bound<'_, PyAny>)>,
+        methods: Vec<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         guarded(py, || {
             let line = Arc::new(Line::default());
@@ -65,6 +67,9 @@ impl Project {
                 Ok((output, SharedSurrogate::new(PythonSurrogate::new(&caller, line.clone())?)))
             };
             let surrogates = surrogates.into_iter().map(shared).collect::<PyResult<_>>()?;
+            for caller in &methods {
+                make_known(py, caller, &line)?;
+            }
             let host = Host { simulator, interpreter, surrogates };
             let mut settings =
                 parse_with(text, file, &base, &host).map_err(|problems| raise_problems(py, &problems))?;

@@ -140,17 +140,15 @@ impl PythonBound {
                 Some(array) => array.clone(),
                 None => self.caller.bind(py).call_method1("checked", (which, &found, &x, shape))?.extract()?,
             };
+            // In the order of rows, whatever the order in memory.
             let array = array.try_readonly()?;
-            let is_nan = match array.as_slice() {
-                Ok(values) => values.iter().any(|value| value.is_nan()),
-                Err(_) => array.as_array().iter().any(|value| value.is_nan()),
-            };
-            if is_nan {
+            let view = array.as_array();
+            if view.iter().any(|value| value.is_nan()) {
                 return Err(PyErr::from_value(self.caller.bind(py).call_method1("undefined", (which, &found, &x))?));
             }
-            match array.as_slice() {
-                Ok(values) => take(&mut values.iter().copied()),
-                Err(_) => take(&mut array.as_array().iter().copied()),
+            match view.as_slice() {
+                Some(values) => take(&mut values.iter().copied()),
+                None => take(&mut view.iter().copied()),
             }
             Ok(())
         });

@@ -472,7 +472,16 @@ fn infer_part(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &d
             ));
         }
         match method {
-            Method::Point => posterior.trust += "; ignores the surrogate's uncertainty",
+            Method::Point => {
+                posterior.trust += "; ignores the surrogate's uncertainty";
+                if prepared.outputs.iter().any(|output| output.surrogate.priors().is_empty()) {
+                    posterior.warnings.push(
+                        "point: the mean of the parameters of a surrogate that was made elsewhere need not be a plausible surrogate; \
+                         read it only where predictions are linear in them"
+                            .into(),
+                    );
+                }
+            }
             Method::ELogLik => posterior.trust += "; grows surer as the surrogate grows worse",
             Method::ELik | Method::EPost | Method::Own(_) => {}
         }
