@@ -188,7 +188,8 @@ class Fit(Found):
             frame = frame_of(setting.left_out())
             frame["run"] = frame["run"].astype(int)
             frame["inside"] = frame["value"].between(frame["q05"], frame["q95"])
-            frames.append(frame.dropna(axis="columns", how="all"))
+            # The coordinate of a series is no input of outputs that are numbers.
+            frames.append(frame.drop(columns=[name for name in self._about["inputs"] if frame[name].isna().all()]))
         out = self._labelled(frames)
         if len(self._found) == 1:
             out.attrs.update(q2=self.q2.to_dict(), coverage=self.coverage.to_dict())

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use serde_json::to_value;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use twostep::Error;
 use twostep::infer::propagation::Method;
 use twostep::monitor::Monitor;
@@ -158,7 +158,7 @@ impl Project {
         })?;
         let setting = |(index, (findings, warnings)): (usize, (Findings, Vec<String>))| {
             let (project, line) = (self.project.clone(), self.line.clone());
-            Setting { project, line, index, findings, warnings }
+            Setting { project, line, index, findings, warnings, budgets: OnceLock::new() }
         };
         Ok(found.into_iter().enumerate().map(setting).collect())
     }

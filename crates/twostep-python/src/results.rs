@@ -10,10 +10,10 @@ use serde_json::to_value;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use twostep::infer::IPosterior;
 use twostep::infer::propagation::Method;
+use twostep::infer::{Budget, IPosterior};
 use twostep::report::arviz::{self, Group, Values};
 use twostep::report::figure::{Direction, Figure, Shape};
 use twostep::report::{self, words};
@@ -56,6 +56,8 @@ pub(crate) struct Setting {
     pub(crate) findings: Findings,
     /// Warnings of the study and of all stages.
     pub(crate) warnings: Vec<String>,
+    /// What the variance by each method is made of, once that was asked.
+    pub(crate) budgets: OnceLock<Vec<Result<Budget, String>>>,
 }
 
 impl Setting {
@@ -66,6 +68,16 @@ impl Setting {
             let repair = format!("use one of {}", known.join(", "));
             raise(py, twostep::Error::invalid("method", format!("there is no answer by {method}"), repair))
         })
+    }
+
+    /// What the variance by each method is made of, computed once.
+    fn kept_budgets(&self, py: Python<'_>) -> PyResult<&[Result<Budget, String>]> {
+        if self.budgets.get().is_none() {
+            let made = self.free(py, || report::budgets(&self.findings))?;
+            // Another thread may have been first, with the same numbers.
+            let _ = self.budgets.set(made);
+        }
+        Ok(self.budgets.get().map_or(&[], Vec::as_slice))
     }
 
     /// Does work that may take a while without the interpreter.
@@ -208,7 +220,7 @@ impl Setting {
     /// What the variance by each method is made of: method, and either rows of quantity, variance, share and error of noise,
     /// approximation error and epistemic uncertainty, or why they are not known.
     fn budgets(&self, py: Python<'_>) -> PyResult<Vec<OwnBudget>> {
-        let budgets = self.free(py, || report::budgets(&self.findings))?;
+        let budgets = self.kept_budgets(py)?;
         let methods = self.findings.answers.iter().map(|answer| answer.method.clone());
         let shares = |q: &twostep::infer::VarianceShares| {
             let parts = [q.noise, q.approximation, q.epistemic];
@@ -219,7 +231,7 @@ impl Setting {
             .zip(budgets)
             .map(|(method, budget)| match budget {
                 Ok(budget) => (method, budget.quantities.iter().map(shares).collect(), None),
-                Err(why) => (method, Vec::new(), Some(why)),
+                Err(why) => (method, Vec::new(), Some(why.clone())),
             })
             .collect())
     }
@@ -276,11 +288,12 @@ impl Setting {
 
     /// How far to trust it.
     fn trust(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, String)>> {
+        let budgets = self.kept_budgets(py)?;
         let said = self.free(py, || {
             // What is known of them elsewhere is good to have, and no reason to say nothing.
             let enough = self.project.kept_enough(self.index).ok().flatten();
             let calibrations = self.project.calibrations().ok().flatten().unwrap_or_default();
-            report::trust(&self.findings, enough.as_ref(), calibrations.get(self.index))
+            Ok(report::trust(&self.findings, budgets, enough.as_ref(), calibrations.get(self.index)))
         })?;
         Ok(said.into_iter().map(sentence).collect())
     }

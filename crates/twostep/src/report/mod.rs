@@ -101,22 +101,21 @@ fn surrogate_shares(findings: &Findings, budgets: &[std::result::Result<Budget, 
     budget.quantities.iter().filter(|q| q.are_known()).map(share).collect()
 }
 
-/// How far the answer of a setting can be trusted, as the report says it; `enough` and `calibration` where they are known.
-///
-/// # Errors
-/// None that finished results have.
+/// How far the answer of a setting can be trusted, as the report says it, by its [`budgets`]; `enough` and `calibration` where they are
+/// known.
 pub fn trust(
     findings: &Findings,
+    budgets: &[std::result::Result<Budget, String>],
     enough: Option<&Enough>,
     calibration: Option<&Calibration>,
-) -> Result<Vec<words::Sentence>> {
+) -> Vec<words::Sentence> {
     let evidence = words::Evidence {
-        surrogate_shares: &surrogate_shares(findings, &budgets(findings)?),
+        surrogate_shares: &surrogate_shares(findings, budgets),
         inside: answer::inside(&answer::checks(findings)),
         enough,
         calibration: calibration.map_or(&[], |calibration| &calibration.methods),
     };
-    Ok(words::trust(findings, evidence))
+    words::trust(findings, evidence)
 }
 
 /// The figure of a setting that has this name; none where its results have no such figure.
