@@ -108,15 +108,14 @@ class Stages:
         given = {name: value for name, value in options.items() if value is not None}
         if not given:
             return
+        known = [field.name for field in fields(kind)]
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise InvalidError(f"there is no option {', '.join(unknown)}", section, f"known are {', '.join(known)}")
         before = self._sections[section]
         try:
             self._sections[section] = replace(before, **given) if before is not None else kind(**given)
             self._project = self._open()
-        except TypeError:
-            self._sections[section] = before
-            known = [name for name in kind.__dataclass_fields__ if not name.startswith("_")]
-            unknown = ", ".join(name for name in given if name not in known)
-            raise InvalidError(f"there is no option {unknown}", section, f"known are {', '.join(known)}") from None
         except BaseException:
             self._sections[section] = before
             raise
