@@ -130,8 +130,9 @@ def main(file: str, name: str) -> None:
     """Calls the function ``name`` of a file with the inputs of each line of the standard input, and answers on the standard output.
 
     A line asks with ``{"inputs": {name: number}, "outputs": [[name, over, at]]}``. The first answer is ``{"ready": true}``, then one for
-    each line follows: ``{"readings": [[at, values]]}``, where numbers that JSON does not have are texts; ``{"failed": reason, "trace": text}``;
-    or ``{"refused": reason}``, where no run could be made. The process ends with its standard input.
+    each line follows: ``{"readings": [[at, values]]}``, where numbers that JSON does not have are texts; ``{"failed": reason}``, with the
+    traceback and a zero byte at the end of what the run printed; or ``{"refused": reason}``, where no run could be made. The process ends
+    with its standard input.
     """
     import json
     import math
@@ -140,10 +141,12 @@ def main(file: str, name: str) -> None:
 
     requests, answers, busy = _pipes()
 
-    def answer(**said: Any) -> None:
-        content = (json.dumps(said) + "\n").encode()
+    def write(file: int, content: bytes) -> None:
         while content:
-            content = content[os.write(answers, content) :]
+            content = content[os.write(file, content) :]
+
+    def answer(**said: Any) -> None:
+        write(answers, (json.dumps(said) + "\n").encode())
 
     def shown(number: float) -> Any:
         return number if math.isfinite(number) else repr(number)
@@ -173,7 +176,12 @@ def main(file: str, name: str) -> None:
             # Frames of this file say nothing to the user.
             trace = problem.__traceback__.tb_next if problem.__traceback__ else None
             text = "".join(traceback.format_exception(type(problem), problem, trace))
-            reply: dict[str, Any] = {"failed": _plain(reason(problem)), "trace": _plain(text)}
+            reply: dict[str, Any] = {"failed": _plain(reason(problem))}
+            try:
+                write(2, _plain(text).encode() + b"\0")
+            except OSError:
+                # The function has closed it.
+                pass
         else:
             reply = {"readings": [[[shown(t) for t in at], [shown(y) for y in ys]] for at, ys in values]}
         busy.clear()

@@ -32,6 +32,9 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How long what an ended process wrote last is waited for: one that it started may hold its pipes open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
+/// The byte that ends what a failed run printed: pipes do not keep step with each other.
+const END: u8 = 0;
+
 /// Bytes kept of what a run printed, the last ones.
 const KEPT: usize = 64 * 1024;
 
@@ -188,8 +191,8 @@ impl Function for PythonFunction {
             return Err(self.refused(told(&answer, "refused"), &worker.interpreter));
         }
         if answer.get("failed").is_some() {
-            let trace = answer.get("trace").and_then(Value::as_str).unwrap_or_default();
-            keep_printed(&job.folder, &format!("{}{trace}", worker.printed.text()));
+            worker.printed.wait(LAST_WORDS, |bytes| bytes.contains(&END));
+            keep_printed(&job.folder, &worker.printed.text());
             self.idle().push(worker);
             return Err(Failure::Failed(told(&answer, "failed")));
         }
@@ -337,7 +340,7 @@ impl Worker {
     /// The last lines that an ended process printed, as the end of a sentence.
     fn last_words(&mut self, beginning: &str) -> String {
         const LINES: usize = 5;
-        self.printed.wait(LAST_WORDS);
+        self.printed.wait(LAST_WORDS, |_| false);
         let text = self.printed.text();
         // Of a crash Python lists all threads, and frames that are ours.
         let of_crash = text.rsplit_once("\nCurrent thread 0x").and_then(|(_, rest)| rest.split_once('\n'));
@@ -380,13 +383,17 @@ impl Printed {
 
     fn text(&self) -> String {
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        bytes.retain(|byte| *byte != END);
         String::from_utf8_lossy(bytes.make_contiguous()).into_owned()
     }
 
-    /// Waits until all is read, or `limit` is over.
-    fn wait(&self, limit: Duration) {
+    /// Waits until all is read or `is_whole`, or `limit` is over.
+    fn wait(&self, limit: Duration, is_whole: impl Fn(&VecDeque<u8>) -> bool) {
         let until = Instant::now() + limit;
         while !self.reader.is_finished() && Instant::now() < until {
+            if is_whole(&self.bytes.lock().unwrap_or_else(PoisonError::into_inner)) {
+                return;
+            }
             sleep(Duration::from_millis(1));
         }
     }
