@@ -28,12 +28,12 @@ def network(x, p):
     return 50 + 20 * (torch.einsum("sh,nsh->ns", p["v"], hidden) + p["c"])
 
 
-def train(x, y, rng, members=16, steps=1500):
+def train(x, y, rng, members=16, steps=400):
     """The T-step: one network for each member of the ensemble."""
     points, target = torch.from_numpy(x), torch.from_numpy(y)[:, None]
     anchors = {name: torch.from_numpy(rng.normal(size=(members, *shape))) for name, shape in SHAPES.items()}
     parameters = {name: anchor.clone().requires_grad_() for name, anchor in anchors.items()}
-    optimiser = torch.optim.Adam(parameters.values(), lr=0.02)
+    optimiser = torch.optim.Adam(parameters.values(), lr=0.05)
     for _ in range(steps):
         optimiser.zero_grad()
         misfit = ((network(points, parameters) - target) ** 2).sum()

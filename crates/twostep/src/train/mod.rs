@@ -897,9 +897,12 @@ impl TReport {
             ));
         }
         if self.leave_one_out.unreliable > 0 && self.method != "exact" && self.method != "nodes" {
+            let what = match self.method.as_str() {
+                "function" => "calibrate with truth = \"held-out-runs\" to know how well it predicts",
+                _ => "these runs decide the surrogate by themselves",
+            };
             self.warnings.push(format!(
-                "T-step of `{output}`: the leave-one-out prediction of {} of {} runs is unreliable (Pareto k-hat > 0.7): these runs \
-                 decide the surrogate by themselves",
+                "T-step of `{output}`: the leave-one-out prediction of {} of {} runs is unreliable (Pareto k-hat > 0.7): {what}",
                 self.leave_one_out.unreliable, self.n_runs
             ));
         }
