@@ -83,7 +83,7 @@ impl Line {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a function has failed.
+    /// Whether functions need not be called any more: one has failed, or the work is to stop.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
@@ -186,6 +186,8 @@ fn listen(
         };
         if let Err(problem) = served.and_then(|()| py.check_signals()) {
             watch.stop.store(true, Ordering::Relaxed);
+            // Functions that other threads call would keep the work from noticing.
+            watch.line.failed.store(true, Ordering::Relaxed);
             if raised.is_none() {
                 // Threads that run the user's function are told as well.
                 let _ = host.call_method0("stop");
