@@ -44,8 +44,8 @@ def make(*, linear=False, draws=60, methods=ALL, **sections):
 
 
 def run(study):
-    result = study._work(lambda host: study._project.run(host, "infer"))[0]
-    return {p["summary"]["method"]: p["summary"] for p in result["posteriors"]}
+    found = study._work(lambda host: study._project.run(host, "infer"))[0]
+    return {method: found.summary(method) for method in found.methods()[1]}
 
 
 def agree(found, expected, errors):

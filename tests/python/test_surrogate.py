@@ -39,7 +39,7 @@ def run(study, until="infer"):
 
 
 def summaries(result):
-    return {p["summary"]["method"]: p["summary"] for p in result["posteriors"]}
+    return {method: result.summary(method) for method in result.methods()[1]}
 
 
 def test_a_function_gives_what_the_built_in_surrogate_gives():
@@ -61,16 +61,14 @@ def test_draws_may_come_from_training_or_by_import():
 
     study = make(ts.PythonSurrogate(line, train=train), train=ts.Train(draws=80))
     result = run(study)
-    assert result["reports"][0]["method"] == "function"
-    training = study._project.training(0)
-    assert training["draw_names"] == ["a", "b", "sigma_a"]
-    assert np.array(training["draws"]).shape == (3, 80)
+    assert result.reports()[0]["method"] == "function"
+    names, draws, _ = result.t_draws()
+    assert names == ["a", "b", "sigma_a"] and draws.shape == (3, 80)
     # The same seed, the same draws: a second study agrees bit for bit.
     again = make(ts.PythonSurrogate(line, train=train), train=ts.Train(draws=80))
-    run(again)
-    assert np.array_equal(again._project.training(0)["draws"], training["draws"])
+    assert np.array_equal(run(again).t_draws()[1], draws)
     brought = make(ts.PythonSurrogate(line), train=ts.Train(import_=DRAWS))
-    assert run(brought)["reports"][0]["method"] == "imported"
+    assert run(brought).reports()[0]["method"] == "imported"
 
 
 def test_arrays_reach_the_function_as_arrays():
@@ -91,7 +89,7 @@ def test_any_order_in_memory_is_right():
         return make(ts.PythonSurrogate(lambda x, draws: np.asarray(line(x, draws), order=order), draws=DRAWS, sigma_a=0.05))
 
     rows, columns = run(study("C")), run(study("F"))
-    assert rows["reports"] == columns["reports"]
+    assert rows.reports() == columns.reports()
     assert summaries(rows) == summaries(columns)
 
 
@@ -253,7 +251,7 @@ def test_outputs_have_surrogates_of_their_own():
     )
     study.simulate()
     result = run(study)
-    assert study._project.training(0)["draw_names"] == ["first.a", "first.sigma_a", "second.a", "second.sigma_a"]
+    assert result.t_draws()[0] == ["first.a", "first.sigma_a", "second.a", "second.sigma_a"]
     (omega,) = summaries(result)["e-lik"]["unknowns"]
     # Both measurements say 0.5, up to draws of 0.01.
     assert abs(omega["mean"] - 0.5) < 0.01

@@ -74,7 +74,7 @@ def imported(name: str = "run") -> Any:
 
 def infer(study: ts.Study) -> None:
     """Does all stages, and leaves what the command leaves in the study's folder."""
-    study._work(lambda host: study._project.run(host, "infer"))
+    study.infer()
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
