@@ -82,7 +82,12 @@ impl Setting {
 
     /// Does work that may take a while without the interpreter.
     fn free<T: Send>(&self, py: Python<'_>, work: impl Fn() -> twostep::Result<T> + Send + Sync) -> PyResult<T> {
-        guarded(py, || py.detach(work).map_err(|error| raise(py, error)))
+        guarded(py, || {
+            let done = py.detach(work);
+            // What a function of the user raised, before what followed from it.
+            self.line.raise_failure()?;
+            done.map_err(|error| raise(py, error))
+        })
     }
 }
 
