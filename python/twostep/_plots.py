@@ -57,6 +57,9 @@ def draw(figure: dict[str, Any], ax: Any = None) -> Drawn:
         for axis, panel in zip(axes, panels):
             entries.update({name: handle for name, handle in _panel(axis, panel).items() if name not in entries})
         _legend(axes, {name: entries[name] for name in _names(panels) if name in entries}, is_own=ax is None)
+        interactive = matplotlib.is_interactive()
+    # In a notebook the first figure makes matplotlib interactive, which the context would undo with its settings.
+    matplotlib.interactive(interactive)
     if len(panels) == 1:
         return axes[0]
     return axes.reshape(_rows(figure), _columns(figure)) if len(axes) == _rows(figure) * _columns(figure) else axes
