@@ -18,6 +18,7 @@ from . import _specs as specs
 from . import _twostep
 from ._errors import Error, InvalidError, StudyWarning
 from ._function import Host, name_of
+from ._propagation import Propagation
 from ._results import Calibration, Enough, Fit, Inference, Verification, frame_of, value_of
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ class Stages:
 
     def infer(
         self,
-        methods: Optional[Sequence[str]] = None,
+        methods: Optional[Sequence[Union[str, Propagation]]] = None,
         *,
         measurements: Optional[specs.TableLike] = None,
         **options: Any,

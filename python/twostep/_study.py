@@ -330,6 +330,9 @@ class Study(Stages):
         as ``ProcessPoolExecutor``. ``only="failed"`` makes failed ones again, or the run of a number. ``changed`` says what to do
         with finished runs of a function that has changed: ``"ask"``, ``"keep"`` or ``"rerun"``.
         """
+        if executor is not None and self._function is None:
+            found = "only a function in this process can be given to an executor"
+            raise InvalidError(found, "executor", "leave it out: workers says how many runs are made at once")
         if workers is not None:
             self._set_workers(workers)
         self._executor = executor
