@@ -216,7 +216,7 @@ fn parabola(n_draws: usize) -> Small {
 
 #[test]
 fn the_epistemic_share_is_that_of_the_analysis_of_variance() {
-    let case = Case::load("sir").unwrap();
+    let case = Case::load("sir");
     let posterior = case.posterior(true, &TrainSpec::default());
     for label in [THETA_C, THETA_C_SIGMA_A] {
         let spec = InferSpec { draws: 4000, methods: vec![Method::ELik, Method::EPost], ..settings(label) };

@@ -23,7 +23,7 @@ struct Linear {
 
 impl Linear {
     fn slope_intercept(sigma_a: f64) -> Self {
-        let table = csv(&folder("linear").unwrap().join("train.csv"));
+        let table = csv(&folder("linear").join("train.csv"));
         let (w, y) = (common::column(&table, "w").to_vec(), common::column(&table, "y").to_vec());
         let kind = SurrogateKind::Pce {
             degree: 1,
@@ -85,7 +85,7 @@ const PRINTED: f64 = 0.5e-4;
 
 #[test]
 fn table_from_quadrature_nodes() {
-    let all = json(&folder("linear").unwrap().join("reference.json"));
+    let all = json(&folder("linear").join("reference.json"));
     for result in all["results"].as_array().unwrap() {
         let case = Linear::slope_intercept(result["sigma_A"].as_f64().unwrap());
         let spec = TrainSpec { method: TrainMethod::Nodes, draws: 100_000, ..TrainSpec::default() };
@@ -100,7 +100,7 @@ fn table_from_quadrature_nodes() {
 
 #[test]
 fn slope_only_is_bimodal_and_exact() {
-    let all = json(&folder("linear").unwrap().join("reference.json"));
+    let all = json(&folder("linear").join("reference.json"));
     for result in all["slope_only"]["results"].as_array().unwrap() {
         let case = Linear::slope_only(result["sigma_A"].as_f64().unwrap());
         let spec = TrainSpec { method: TrainMethod::Nodes, draws: 20_001, ..TrainSpec::default() };
@@ -124,7 +124,7 @@ fn slope_only_is_bimodal_and_exact() {
 
 #[test]
 fn given_random_draws() {
-    let folder = folder("linear").unwrap();
+    let folder = folder("linear");
     let all = json(&folder.join("reference.json"));
     let table = csv(&folder.join("t_draws.csv"));
     let setting = common::column(&table, "sigma_a_setting");
@@ -149,7 +149,7 @@ fn given_random_draws() {
 
 #[test]
 fn t_step_is_the_normal_equations() {
-    let reference = json(&folder("linear").unwrap().join("t_reference.json"));
+    let reference = json(&folder("linear").join("t_reference.json"));
     for result in reference["results"].as_array().unwrap() {
         let case = Linear::slope_intercept(result["sigma_A"].as_f64().unwrap());
         let report = &case.train(&TrainSpec::default(), None).outputs[0].report;

@@ -9,7 +9,7 @@ use twostep::infer::Engine;
 use twostep::train::TrainSpec;
 
 fn check(name: &str) {
-    let Some(case) = Case::load(name) else { return };
+    let case = Case::load(name);
     let posterior = case.posterior(true, &TrainSpec::default());
     for label in [THETA_C, THETA_C_SIGMA_A] {
         let spec = twostep::infer::InferSpec { engine: Engine::Grid, ..common::settings(label) };

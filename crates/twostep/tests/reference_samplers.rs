@@ -30,7 +30,7 @@ fn worst(case: &Case, label: &str, answer: &IPosterior) -> (f64, String) {
 
 /// Sequential Monte Carlo with all methods in five seeds, both settings of theta.
 fn smc(name: &str) {
-    let Some(case) = Case::load(name) else { return };
+    let case = Case::load(name);
     let posterior = case.posterior(true, &TrainSpec::default());
     for label in [THETA_C, THETA_C_SIGMA_A] {
         let spec = InferSpec { engine: Engine::Smc, ..common::settings(label) };
@@ -75,7 +75,7 @@ const ONE_MODE: [(&str, &str, &str); 3] = [
 
 /// NUTS is right or says loudly that it is not.
 fn nuts(name: &str) {
-    let Some(case) = Case::load(name) else { return };
+    let case = Case::load(name);
     let posterior = case.posterior(true, &TrainSpec::default());
     // alpha = 1e-4 for the whole test: seven statistics of every parameter, method and setting.
     let comparisons = 7 * (case.unknowns.len() + 1) * Method::ALL.len() * 2;

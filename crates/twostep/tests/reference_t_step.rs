@@ -18,7 +18,7 @@ fn exact(case: &Case, name: &str) -> [f64; 7] {
 }
 
 fn check_exact(name: &str) {
-    let Some(case) = Case::load(name) else { return };
+    let case = Case::load(name);
     let report = &case.posterior(false, &TrainSpec { draws: 1000, ..TrainSpec::default() }).outputs[0].report;
     assert_eq!(report.method, "exact");
     // The reference states how much its own quadrature changes when refined; ours is finer.
@@ -45,7 +45,7 @@ fn exact_sir() {
 /// The exact draws have the exact moments within Monte Carlo error.
 #[test]
 fn exact_draws_are_draws() {
-    let Some(case) = Case::load("pce_clusters") else { return };
+    let case = Case::load("pce_clusters");
     let n = 4000;
     let posterior = case.posterior(false, &TrainSpec { draws: n, ..TrainSpec::default() });
     for (p, parameter) in posterior.outputs[0].report.parameters.iter().enumerate() {
@@ -58,7 +58,7 @@ fn exact_draws_are_draws() {
 
 /// Where NUTS converges it agrees within 4 MCSE; where it does not, it says so.
 fn check_nuts(name: &str, must_converge: bool) {
-    let Some(case) = Case::load(name) else { return };
+    let case = Case::load(name);
     let spec = TrainSpec { method: TrainMethod::Nuts, draws: 8000, ..TrainSpec::default() };
     let report = &case.posterior(false, &spec).outputs[0].report;
     // The threshold of the report's own advice.

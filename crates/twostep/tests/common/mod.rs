@@ -20,12 +20,9 @@ use twostep::train::{self, OutputTask, TPosterior, TrainSpec, TrainingSet};
 pub const THETA_C: &str = "theta=c";
 pub const THETA_C_SIGMA_A: &str = "theta=(c,sigma_A)";
 
-/// The folder of the reference cases: the full set beside the project where it is there, else the project's own copy.
-pub fn folder(case: &str) -> Option<PathBuf> {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    [own.join("../../../shared/reference").join(case), own.join("tests/data").join(case)]
-        .into_iter()
-        .find(|path| path.exists())
+/// The folder of a reference case.
+pub fn folder(case: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(case)
 }
 
 pub fn json(path: &Path) -> Value {
@@ -65,8 +62,8 @@ pub struct Case {
 }
 
 impl Case {
-    pub fn load(name: &str) -> Option<Self> {
-        let folder = folder(name)?;
+    pub fn load(name: &str) -> Self {
+        let folder = folder(name);
         let train_table = csv(&folder.join("train.csv"));
         let measurement_table = csv(&folder.join("measurements.csv"));
         let unit = InputScale { lower: -1.0, upper: 1.0, log: false };
@@ -125,7 +122,7 @@ impl Case {
         let names: Vec<String> = table.iter().map(|(n, _)| n.clone()).filter(|n| n != "weight").collect();
         let values = Matrix::from_fn(names.len(), table[0].1.len(), |p, s| column(&table, &names[p])[s]);
         let log_weights = column(&table, "weight").iter().map(|w| w.ln()).collect();
-        Some(Self {
+        Self {
             name: name.into(),
             reference: json(&folder.join("reference.json")),
             t_reference: json(&folder.join("t_reference.json")),
@@ -144,7 +141,7 @@ impl Case {
             },
             measured: Measured { output: "y".into(), y, known, sd: None },
             t_draws: Draws::weighted(names, values, log_weights),
-        })
+        }
     }
 
     /// The T-posterior of the given draws, or (without them) trained.
