@@ -146,10 +146,18 @@ impl Case {
 
     /// The T-posterior of the given draws, or (without them) trained.
     pub fn posterior(&self, imported: bool, spec: &TrainSpec) -> TPosterior {
+        self.t_step(spec, imported.then(|| self.t_draws.clone()), Stream::root(1))
+    }
+
+    /// The trained T-posterior.
+    pub fn trained(&self, spec: &TrainSpec, stream: Stream) -> TPosterior {
+        self.t_step(spec, None, stream)
+    }
+
+    fn t_step(&self, spec: &TrainSpec, draws: Option<Draws>, stream: Stream) -> TPosterior {
         let tasks =
             [OutputTask { name: "y", spec: &self.spec, log: self.log, affine: None, n_inputs: self.scales.len() }];
-        let draws = imported.then(|| self.t_draws.clone());
-        train::train(&self.set, &tasks, &self.scales, spec, draws, Stream::root(1), &twostep::monitor::Silent).unwrap()
+        train::train(&self.set, &tasks, &self.scales, spec, draws, stream, &Silent).unwrap()
     }
 
     pub fn prepared(&self, posterior: &TPosterior, spec: &InferSpec, conditioning: bool) -> Prepared {
