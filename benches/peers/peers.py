@@ -6,7 +6,9 @@ import argparse
 import json
 import platform
 import subprocess
+import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -42,68 +44,80 @@ def begin(case: Case, step: str) -> dict[str, float]:
 
 class Stan:
     def __init__(self, arguments: argparse.Namespace) -> None:
-        self.limit, self.members, self.quick = arguments.limit, arguments.members, arguments.quick
+        self.limit, self.members = arguments.limit, arguments.members
+        self.seeds, self.lengths = (1, LENGTHS[:1]) if arguments.quick else (arguments.seeds, LENGTHS)
 
-    def gradient(self, case: Case, step: str, form: str) -> float:
+    def price(self, case: Case, step: str, form: str) -> float:
         """CPU seconds of one gradient, from a short run of one chain from where the posterior is."""
         data, names = case.data(step, form), case.stan_names(step)
-        start = None if step == "t-step" else begin(case, step)
         draws = 20
         while True:
-            run = stan_side.sample(form, data, names, chains=1, warmup=draws, draws=draws, start=start)
+            run = stan_side.sample(form, data, names, chains=1, warmup=draws, draws=draws, start=begin(case, step))
             # CPU time comes in hundredths of a second.
             if run.cpu_s > 0.3 or draws > 3000:
                 return run.s_per_gradient
             draws *= 4
 
-    def row(self, case: Case, step: str, form: str, best: dict[str, Any] | None) -> dict[str, Any]:
-        """One density by one program. `best` is what the best program of the same density took: where this one would take too long, its
-        gradients are counted there and only their price is measured here."""
-        out: dict[str, Any] = {"case": case.name, "step": step, "form": form}
-        if best is not None:
-            price = self.gradient(case, step, form)
-            if price * best["gradients"] > self.limit:
-                until = best["gradients_until_right"]
-                return out | {
-                    "s_per_gradient": price,
-                    "gradients": best["gradients"],
-                    "cpu_s": price * best["gradients"],
-                    "gradients_until_right": until,
-                    "cpu_s_until_right": None if until is None else price * until,
-                    "extrapolated": True,
-                    **{key: best[key] for key in ("error", "r_hat", "draws")},
-                }
+    def extrapolated(self, case: Case, step: str, form: str, best: dict[str, Any]) -> dict[str, Any]:
+        """Another program of a density: it takes the gradients of the best one at a price of its own."""
+        price = self.price(case, step, form)
+        factor = price / best["s_per_gradient"]
+        scaled = {key: best[key] and best[key] * factor for key in ("cpu_s", "longest_s", "cpu_s_until_right")}
+        return {**best, "form": form, "s_per_gradient": price, "extrapolated": True, **scaled, "nuts": None}
+
+    def until_right(self, case: Case, step: str, form: str, seed: int) -> dict[str, Any]:
+        """Runs of growing length until one is right, or a longer one would not help or take too long."""
         data, names, exact = case.data(step, form), case.stan_names(step), case.exact(step)
-        for length in LENGTHS[:1] if self.quick else LENGTHS:
-            run = stan_side.sample(form, data, names, **{**STANDARD, "draws": length})
+        out: dict[str, Any] = {}
+        for length in self.lengths:
+            run = stan_side.sample(form, data, names, **{**STANDARD, "draws": length}, seed=seed)
             ess, r_hat = measures.worst(run.draws)
             n = measures.right_after(run.draws, exact)
             if length == STANDARD["draws"]:
-                out |= {
-                    "cpu_s": run.cpu_s,
-                    "elapsed_s": run.elapsed_s,
-                    "gradients": run.all_gradients,
-                    "s_per_gradient": run.s_per_gradient,
-                    "r_hat": r_hat,
-                    "ess": ess,
-                    "divergences": run.divergences,
-                    "extrapolated": False,
-                }
-            until = None if n is None else run.gradients_until(n)
+                out = {"cpu_s": run.cpu_s, "elapsed_s": run.elapsed_s, "gradients": run.all_gradients, "r_hat": r_hat, "ess": ess}
             out |= {
-                "draws": length if n is None else n,
+                "draws": length,
+                "longest_s": run.cpu_s,
                 "error": measures.error(measures.statistics(run.draws.reshape(-1, len(names))), exact),
-                "gradients_until_right": until,
-                "cpu_s_until_right": None if until is None else run.s_per_gradient * until,
+                "until_right_s": None if n is None else run.s_per_gradient * run.gradients_until(n),
             }
-            longer = run.cpu_s * 4
-            if n is not None or r_hat > MIXED or longer > self.limit:
+            if n is not None or r_hat > MIXED or run.cpu_s * 4 > self.limit:
                 break
+        return out
+
+    def row(self, case: Case, step: str, form: str) -> dict[str, Any]:
+        """One density by its best program."""
+        runs: list[dict[str, Any]] = []
+        for seed in range(1, self.seeds + 1):
+            if sum(run["longest_s"] for run in runs) < self.limit / 2:
+                runs.append(self.until_right(case, step, form, seed))
+        right = [run["until_right_s"] for run in runs if run["until_right_s"] is not None]
+        worst = max(runs, key=lambda run: run["error"])
+        out = {
+            "case": case.name,
+            "step": step,
+            "form": form,
+            "cpu_s": median(run["cpu_s"] for run in runs),
+            "longest_s": median(run["longest_s"] for run in runs),
+            "cpu_s_until_right": median(right) if right else None,
+            "right": len(right),
+            "seeds": len(runs),
+            "s_per_gradient": sum(run["cpu_s"] for run in runs) / sum(run["gradients"] for run in runs),
+            "r_hat": max(run["r_hat"] for run in runs),
+            "error": worst["error"],
+            "draws": worst["draws"],
+            "extrapolated": False,
+            "runs": runs,
+            "nuts": None,
+        }
         if step != "t-step":
             # Both samplers from the same place of the same density, so that effective draws can be compared.
-            run = stan_side.sample(form, data, names, **STANDARD, start=begin(case, step))
-            ess, r_hat = measures.worst(run.draws)
-            out["nuts"] = {"cpu_s": run.cpu_s, "gradients": run.all_gradients, "ess": ess, "r_hat": r_hat}
+            data, names, nuts = case.data(step, form), case.stan_names(step), []
+            for seed in range(1, len(runs) + 1):
+                run = stan_side.sample(form, data, names, **STANDARD, seed=seed, start=begin(case, step))
+                nuts.append((run.cpu_s, *measures.worst(run.draws)))
+            cpu, ess, r_hat = np.array(nuts).T
+            out["nuts"] = {"cpu_s": float(np.median(cpu)), "ess": float(np.median(ess)), "r_hat": float(r_hat.max())}
         return out
 
     def e_post(self, case: Case, form: str) -> dict[str, Any]:
@@ -143,6 +157,14 @@ class Stan:
         return run.s_per_gradient
 
 
+def jax_measured(sampler: str, step: str) -> dict[str, Any]:
+    """NUTS of another package, installed at its first use, in a process of its own."""
+    here = Path(__file__).parent
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "jax", sampler], check=True)
+    command = [sys.executable, here / "jax_side.py", sampler, step]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
+
+
 def machine() -> dict[str, str]:
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     fields = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
@@ -164,15 +186,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benches/peers/run", description=__doc__)
     parser.add_argument("--cases", nargs="+", choices=list(FORMS), default=list(FORMS))
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS)
-    parser.add_argument("--quick", action="store_true", help="standard lengths only and four members of E-Post, to try it")
+    parser.add_argument("--quick", action="store_true", help="one seed, standard length and four members of E-Post, to try it")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of Stan where a run is short (default 3)")
     parser.add_argument("--members", type=int, default=20, help="fits of E-Post that Stan makes, of 1000 (default 20)")
     parser.add_argument("--limit", type=float, default=60.0, help="CPU seconds of the longest run of Stan (default 60)")
     parser.add_argument("--missing", action="store_true", help="run only what no earlier run has left")
     parser.add_argument("--ours", action="store_true", help="take Stan's times from an earlier run, scaled by a calibration")
+    parser.add_argument("--numpyro", action="store_true", help="also NUTS of NumPyro, on two densities of SIR")
+    parser.add_argument("--nutpie", action="store_true", help="also NUTS of nutpie, on two densities of SIR")
     parser.add_argument("--table", action="store_true", help="run nothing, write the table anew")
     arguments = parser.parse_args()
     if arguments.quick:
-        arguments.members, arguments.limit = min(arguments.members, 4), min(arguments.limit, 10.0)
+        arguments.members = min(arguments.members, 4)
     plan = [(case, step) for case in arguments.cases for step in arguments.steps]
     if not arguments.table:
         ours_side.program()
@@ -184,16 +209,14 @@ def main() -> None:
 def stan_measured(arguments: argparse.Namespace, plan: list[tuple[str, str]]) -> bool:
     """Stan's side of the plan; whether anything was run."""
     stan, ran = Stan(arguments), False
-    calibration = stan.calibration()
-    earlier = kept("run")
-    if arguments.ours or arguments.missing:
-        if earlier is None:
-            raise SystemExit("no earlier results of Stan; run once without --ours and --missing")
-        keep("run", earlier | {"scale": calibration / earlier["calibration"]})
-    else:
-        keep("run", {"machine": machine(), "calibration": calibration, "scale": 1.0})
+    calibration, earlier = stan.calibration(), kept("run")
     if arguments.ours:
+        if earlier is None:
+            raise SystemExit("no earlier results of Stan; run once without --ours")
+        keep("run", earlier | {"scale": calibration / earlier["calibration"]})
         return False
+    if not arguments.missing or earlier is None:
+        keep("run", {"machine": machine(), "calibration": calibration, "scale": 1.0})
     for name, step in plan:
         case, best = Case(name), None
         for form in reversed(FORMS[name][step]):
@@ -201,11 +224,22 @@ def stan_measured(arguments: argparse.Namespace, plan: list[tuple[str, str]]) ->
             result = kept(file) if arguments.missing else None
             if result is None:
                 print(f"Stan: {name} {step} {form}", flush=True)
-                result = stan.e_post(case, form) if step == "e-post" else stan.row(case, step, form, best)
+                if step == "e-post":
+                    result = stan.e_post(case, form)
+                elif step == "t-step" or best is None:
+                    # Programs of the T-step differ in their parameters, so that the gradients of one do not count for another.
+                    result = stan.row(case, step, form)
+                else:
+                    result = stan.extrapolated(case, step, form, best)
                 keep(file, result)
                 ran = True
-            # T-step programs of one posterior have different parameters, so that their gradients do not count for each other.
-            best = best or (None if step in ("t-step", "e-post") else result)
+            best = best or result
+    for sampler in [name for name in ("numpyro", "nutpie") if getattr(arguments, name)]:
+        for step in [step for name, step in plan if name == "sir" and step in ("point", "e-lik")]:
+            file = f"other-{sampler}-{step}"
+            if not arguments.missing or kept(file) is None:
+                print(f"{sampler}: sir {step}", flush=True)
+                keep(file, jax_measured(sampler, step))
     return ran
 
 

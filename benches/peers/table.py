@@ -16,6 +16,7 @@ CASE_NAMES = {"logistic": "logistic", "pce": "PCE", "sir": "SIR"}
 MIXED = 1.05
 
 Result = dict[str, Any]
+Results = dict[tuple[str, str, str], Result]
 
 
 def seconds(value: float) -> str:
@@ -29,49 +30,40 @@ def ratio(value: float) -> str:
     return f"{float(f'{value:.2g}'):,.0f}" if value >= 10 else f"{value:.1f}"
 
 
-def load(folder: Path, side: str) -> dict[tuple[str, str, str], Result]:
-    key = "form" if side == "stan" else "asked"
+def load(folder: Path, side: str) -> Results:
+    key = "asked" if side == "ours" else "form"
     found = [json.loads(path.read_text()) for path in sorted(folder.glob(f"{side}-*.json"))]
     return {(r["case"], r["step"], r[key]): r for r in found}
 
 
-def best_of_ours(ours: dict[tuple[str, str, str], Result], case: str, step: str) -> Result | None:
+def best_of_ours(ours: Results, case: str, step: str) -> Result | None:
     """The fastest engine that is right with every seed."""
     rows = [r for (c, s, asked), r in ours.items() if (c, s) == (case, step) and asked != "chains"]
     rows = [r for r in rows if r["right"] == r["seeds"]]
     return min(rows, key=lambda r: r["cpu_s"], default=None)
 
 
-def why_never(stan: Result) -> str:
-    """One sentence on an answer that is not right."""
-    if stan["step"] == "e-post":
-        if stan.get("error") is not None:
-            return f"all members pooled are {stan['error']:.2g} sd off"
-        return ""
-    if stan["r_hat"] > MIXED and stan["step"] == "t-step":
-        return f"its chains have not mixed and are {stan['error']:.2g} sd off"
-    if stan["r_hat"] > MIXED:
-        return f"its chains disagree and are {stan['error']:.2g} sd off: they stay in the modes where they started"
-    return f"after {stan['draws']} draws of each chain it is {stan['error']:.2g} sd off though R-hat is {stan['r_hat']:.3f}"
-
-
 def stan_until_right(stan: Result) -> tuple[str, float, str]:
     """The cell, the CPU seconds that are compared, and a remark."""
     mark = " (e)" if stan["extrapolated"] else ""
     if stan["step"] == "e-post":
-        disagree = f"chains disagree in {stan['bad_members']} of {stan['members']} members"
-        error = stan.get("error")
-        if error is None:
-            return f"{seconds(stan['cpu_s'])}{mark}", stan["cpu_s"], disagree
-        cell = seconds(stan["cpu_s"]) if error <= RIGHT else f"never ({seconds(stan['cpu_s'])})"
-        return cell, stan["cpu_s"], f"{disagree}; {why_never(stan)}"
-    until = stan["cpu_s_until_right"]
+        cost = f"{seconds(stan['cpu_s'])}{mark}"
+        remark = f"chains disagree in {stan['bad_members']} of {stan['members']} members"
+        if stan.get("error", 0.0) > RIGHT:
+            return f"never ({cost})", stan["cpu_s"], f"{remark}; all members pooled are {stan['error']:.2g} sd off"
+        return cost, stan["cpu_s"], remark
+    until, off = stan["cpu_s_until_right"], f"{stan['error']:.2g} sd off"
     if until is not None:
-        return f"{seconds(until)}{mark}", until, ""
-    return f"never ({seconds(stan['cpu_s'])}{mark})", stan["cpu_s"], why_never(stan)
+        few = f"right with {stan['right']} of {stan['seeds']} seeds only, else {off}" if stan["right"] < stan["seeds"] else ""
+        return f"{seconds(until)}{mark}", until, few
+    if stan["r_hat"] <= MIXED:
+        cell = f"more than {seconds(stan['longest_s'])}{mark}"
+        return cell, stan["longest_s"], f"4 x {stan['draws']} draws are too few: {off}"
+    cause = "have not mixed" if stan["step"] == "t-step" else "stay in the modes where they started"
+    return f"never ({seconds(stan['cpu_s'])}{mark})", stan["cpu_s"], f"its chains {cause}: {off}"
 
 
-def peers(stan: dict, ours: dict, scale: float) -> list[str]:
+def peers(stan: Results, ours: Results, scale: float) -> list[str]:
     lines = [
         "| Case | Step | Stan program | Stan's R-hat | Stan, CPU s until right | ours, CPU s until right | engine | ratio | CPU s per "
         "gradient, Stan | remark |",
@@ -84,9 +76,8 @@ def peers(stan: dict, ours: dict, scale: float) -> list[str]:
                 row = stan.get((case, step, form))
                 if row is None:
                     continue
-                row = row | {key: row[key] * scale for key in ("cpu_s", "s_per_gradient")}
-                if row.get("cpu_s_until_right"):
-                    row["cpu_s_until_right"] *= scale
+                timed = ("cpu_s", "s_per_gradient", "longest_s", "cpu_s_until_right")
+                row = row | {key: row[key] * scale for key in timed if row.get(key) is not None}
                 cell, cost, remark = stan_until_right(row)
                 r_hat = f"{row['r_hat']:.2f}" if "r_hat" in row else ""
                 own = [seconds(mine["cpu_s"]), mine["engine"], ratio(cost / mine["cpu_s"])] if mine else ["never", "", ""]
@@ -96,27 +87,29 @@ def peers(stan: dict, ours: dict, scale: float) -> list[str]:
     return lines
 
 
-def nuts(stan: dict, ours: dict, scale: float) -> list[str]:
+def nuts(stan: Results, others: Results, ours: Results, scale: float) -> list[str]:
     lines = [
-        "| Case | Step | Stan program | Stan's NUTS: CPU s, ESS, R-hat | ours (nuts-rs): CPU s, ESS, R-hat | Stan, CPU s per effective draw "
-        "| ours | ratio |",
+        "| Case | Step | NUTS of | CPU s, ESS, R-hat | ours (nuts-rs): CPU s, ESS, R-hat | CPU s per effective draw | ours | ratio |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for (case, step, asked), mine in ours.items():
-        row = stan.get((case, step, FORMS[case][step][-1]))
-        if asked != "chains" or row is None or "nuts" not in row:
-            continue
-        theirs = row["nuts"] | {"cpu_s": row["nuts"]["cpu_s"] * scale}
-        sides = [f"{seconds(r['cpu_s'])}, {r['ess']:.0f}, {r['r_hat']:.2f}" for r in (theirs, mine)]
-        prices = [r["cpu_s"] / r["ess"] for r in (theirs, mine)]
-        bad = max(theirs["r_hat"], mine["r_hat"]) > MIXED
-        last = f"{ratio(prices[0] / prices[1])}{' (chains disagree)' if bad else ''}"
-        cells = [CASE_NAMES[case], STEP_NAMES[step], f"`{row['form']}`", *sides, *[f"{p:.1e}" for p in prices], last]
-        lines.append(f"| {' | '.join(cells)} |")
+        form = FORMS[case][step][-1]
+        rows = [(f"Stan, `{form}`", stan.get((case, step, form)), scale)]
+        rows += [(name, others.get((case, step, name.lower())), 1.0) for name in ("NumPyro", "nutpie")]
+        for name, row, factor in rows:
+            if asked != "chains" or row is None or not row["nuts"]:
+                continue
+            theirs = row["nuts"] | {"cpu_s": row["nuts"]["cpu_s"] * factor}
+            sides = [f"{seconds(r['cpu_s'])}, {r['ess']:.0f}, {r['r_hat']:.2f}" for r in (theirs, mine)]
+            prices = [r["cpu_s"] / r["ess"] for r in (theirs, mine)]
+            bad = max(theirs["r_hat"], mine["r_hat"]) > 1.01
+            last = f"{ratio(prices[0] / prices[1])}{' (chains disagree)' if bad else ''}"
+            cells = [CASE_NAMES[case], STEP_NAMES[step], name, *sides, *[f"{p:.1e}" for p in prices], last]
+            lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def engines(ours: dict) -> list[str]:
+def engines(ours: Results) -> list[str]:
     lines = [
         "| Case | Step | engine | CPU s | evaluations | right | largest error, sd |",
         "|---|---|---|---|---|---|---|",
@@ -145,7 +138,7 @@ def write(folder: Path) -> None:
         "",
         "NUTS against NUTS, 4 x (1000 + 1000), both from the exact posterior mean, where even a posterior of several modes is sampled in one:",
         "",
-        *nuts(stan, ours, scale),
+        *nuts(stan, load(folder, "other"), ours, scale),
         "",
         "Every engine of ours:",
         "",
