@@ -1,8 +1,12 @@
-"""Studies that several tests share."""
+"""Studies that several tests share, and what they do to processes."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import subprocess
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import twostep as ts
@@ -45,3 +49,16 @@ def outbreak(**changed: Any) -> ts.Study:
         "seed": 7,
     }
     return ts.Study(**{**given, **changed})
+
+
+@contextlib.contextmanager
+def ended(process: subprocess.Popen[str], seconds: float = 120.0) -> Iterator[subprocess.Popen[str]]:
+    """Ends a process after a block, whatever it came to, and before if it takes longer: by itself a ``with`` of a process waits for it."""
+    late = threading.Timer(seconds, process.kill)
+    late.start()
+    with process:
+        try:
+            yield process
+        finally:
+            late.cancel()
+            process.kill()

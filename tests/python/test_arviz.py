@@ -126,5 +126,6 @@ def test_without_arviz_it_says_how_to_get_it(tmp_path: Path) -> None:
         "except ImportError as problem: print(problem)\n"
     )
     here = str(Path(__file__).parent)
-    found = subprocess.run([sys.executable, "-W", "ignore", "-c", script, here], check=True, capture_output=True, text=True)
+    whole = [sys.executable, "-W", "ignore", "-c", script, here]
+    found = subprocess.run(whole, check=True, capture_output=True, text=True, timeout=300)
     assert 'pip install "twostep[arviz]"' in found.stdout

@@ -20,6 +20,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from conftest import logistic
+from studies import ended
 
 import twostep as ts
 from twostep import _twostep
@@ -256,8 +257,7 @@ def test_ctrl_c_ends_a_run_of_an_hour_and_keeps_finished_ones(tmp_path: Path, wo
     script = tmp_path / "script.py"
     script.write_text(INTERRUPTED)
     arguments = [sys.executable, str(script), str(tmp_path / "kept.twostep"), str(workers)]
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
+    with ended(subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)) as process:
         assert process.stdout is not None
         # Of the points of the sequence, the first two lie below 0.5 and the third does not: after so many calls some run is
         # finished, and some sleep for an hour.
@@ -266,8 +266,6 @@ def test_ctrl_c_ends_a_run_of_an_hour_and_keeps_finished_ones(tmp_path: Path, wo
         time.sleep(1.0)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
     last = out.strip().splitlines()[-1].split()
     assert process.returncode == 0 and last[0] == "interrupted", (out, err)
     assert "done" in last and "pending" in last and "failed" not in last

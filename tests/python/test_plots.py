@@ -152,5 +152,6 @@ def test_without_matplotlib_it_says_how_to_get_it() -> None:
         "except ImportError as problem: print(problem)\n"
     )
     here = str(Path(__file__).parent)
-    found = subprocess.run([sys.executable, "-W", "ignore", "-c", script, here], check=True, capture_output=True, text=True)
+    whole = [sys.executable, "-W", "ignore", "-c", script, here]
+    found = subprocess.run(whole, check=True, capture_output=True, text=True, timeout=300)
     assert 'pip install "twostep[plot]"' in found.stdout

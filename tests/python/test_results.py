@@ -156,6 +156,7 @@ def test_answers_equal_those_of_the_shell(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
         text=True,
+        timeout=300,
     )
     methods = json.loads(shell.stdout)["settings"][0]["methods"]
     for row in answer.summary().to_dict("records"):
@@ -411,7 +412,11 @@ def test_threads_do_not_change_a_digit(tmp_path: Path) -> None:
     )
     found = {
         subprocess.run(
-            [sys.executable, "-c", script, threads, str(Path(__file__).parent)], check=True, capture_output=True, text=True
+            [sys.executable, "-c", script, threads, str(Path(__file__).parent)],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=300,
         ).stdout
         for threads in ("1", "3")
     }
