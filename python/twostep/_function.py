@@ -177,18 +177,21 @@ class Host:
         if self._executor is not None:
             future = self._executor.submit(function, **inputs)
             future.add_done_callback(lambda done: self._finish(done, inputs, wanted, reply))
-        elif self._workers > 1:
+            return
+        call = functools.partial(function, **inputs)
+        if self._workers > 1:
             if self._threads is None:
                 self._threads = Threads(self._workers)
-            self._threads.submit(lambda: self._make(function, inputs, wanted, reply))
+            self._threads.submit(lambda: self._make(call, inputs, wanted, reply))
         else:
-            self._make(function, inputs, wanted, reply)
+            self._make(call, inputs, wanted, reply)
 
     def _make(
-        self, function: Callable[..., Any], inputs: dict[str, float], wanted: list[Wanted], reply: _twostep.Reply
+        self, result: Callable[[], Any], inputs: dict[str, float], wanted: list[Wanted], reply: _twostep.Reply
     ) -> None:
+        """Replies with what the function returns or raises."""
         try:
-            values = readings(function(**inputs), wanted)
+            values = readings(result(), wanted)
         except (Exception, SystemExit) as problem:
             self._fail(problem, inputs, reply)
         except BaseException:
@@ -201,18 +204,14 @@ class Host:
     def _finish(
         self, future: Future[Any], inputs: dict[str, float], wanted: list[Wanted], reply: _twostep.Reply
     ) -> None:
-        try:
-            values = readings(future.result(), wanted)
-        except BrokenExecutor as problem:
+        """Replies with what an executor came to."""
+        problem = None if future.cancelled() else future.exception()
+        if isinstance(problem, BrokenExecutor):
             # The run was not made, and no other one can be.
             self._broken = problem
             reply.interrupted()
-        except (Exception, SystemExit) as problem:
-            self._fail(problem, inputs, reply)
-        except BaseException:
-            reply.interrupted()
         else:
-            reply.done(values)
+            self._make(future.result, inputs, wanted, reply)
 
     def _fail(self, problem: Union[Exception, SystemExit], inputs: dict[str, float], reply: _twostep.Reply) -> None:
         self._failures.append((inputs, problem))
