@@ -13,12 +13,14 @@ import types
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Optional, TypeVar, Union
 
 from . import _twostep
 from ._errors import FailedError, InvalidError, SimulatorError
 from ._progress import Progress
 from ._worker import Wanted, mismatch, readings, reason
+
+Done = TypeVar("Done")
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -233,6 +235,13 @@ class Host:
     def _end_threads(self) -> None:
         if self._threads is not None:
             self._threads.close()
+
+    def do(self, work: Callable[[Host], Done]) -> Done:
+        """Does long work, the only one of this host."""
+        try:
+            return work(self)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """After the work."""

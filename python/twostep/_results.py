@@ -440,7 +440,7 @@ class Inference(Found):
         up to a constant.
         """
         setting, asked, columns = self._one("a density is"), self._asked(method), columns_of(points, "points")
-        return _work(lambda host: setting.log_density(host, asked, columns))
+        return Host().do(lambda host: setting.log_density(host, asked, columns))
 
     @property
     def words(self) -> list[str]:
@@ -488,7 +488,7 @@ class Inference(Found):
         with ``exact`` whether these are quadrature or closed forms; otherwise they are weighted sums over the draws.
         """
         setting, asked = self._one("components are"), self._asked(method)
-        found = _work(lambda host: setting.components(host, asked))
+        found = Host().do(lambda host: setting.components(host, asked))
         if "weight" not in found:
             raise InvalidError(f"{asked} is no mixture over the T-draws", "method", "ask for e-lik or e-post")
         columns = {name: found[name] for name in ("alpha", "log_evidence", "weight")}
@@ -562,18 +562,6 @@ _SHARES = (
     "epistemic",
     "epistemic_error",
 )
-
-
-Done = TypeVar("Done")
-
-
-def _work(work: Callable[[Host], Done]) -> Done:
-    """Does work that shows its progress and calls no function of the user."""
-    host = Host()
-    try:
-        return work(host)
-    finally:
-        host.close()
 
 
 def arviz_object(groups: Callable[[], list[dict[str, Any]]]) -> Any:

@@ -17,7 +17,7 @@ from . import _display as display
 from . import _specs as specs
 from . import _twostep
 from ._errors import Error, InvalidError, StudyWarning
-from ._function import Host, name_of
+from ._function import Done, Host, name_of
 from ._propagation import Propagation
 from ._results import Calibration, Enough, Fit, Inference, Verification, frame_of, value_of
 
@@ -89,13 +89,9 @@ class Stages:
     def _open(self) -> _twostep.Project:
         raise NotImplementedError
 
-    def _work(self, work: Callable[[Host], Any]) -> Any:
+    def _work(self, work: Callable[[Host], Done]) -> Done:
         """Does long work with a host of its own."""
-        host = self._host()
-        try:
-            return work(host)
-        finally:
-            host.close()
+        return self._host().do(work)
 
     def _tell(self, found: Sequence[str]) -> None:
         """Warns of what this study has not warned of before."""
