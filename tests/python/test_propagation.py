@@ -149,6 +149,27 @@ def test_failures_are_raised_with_their_cause():
     assert not study._project.status()[2][2], "nothing is kept"
 
 
+def test_a_failure_in_one_study_stays_there():
+    fails = []
+
+    def flaky(log_evidence, log_weights):
+        if fails:
+            raise ZeroDivisionError("once")
+        return log_weights + log_evidence
+
+    methods = ["e-lik", "e-post", ts.Propagation("flaky", weights=flaky)]
+    one, other = make(linear=True, methods=methods), make(linear=True, methods=methods)
+    fails.append(True)
+    with pytest.raises(ts.PropagationError, match="ZeroDivisionError: once"):
+        run(one)
+    fails.clear()
+    for study in (one, other):
+        found = run(study)
+        # Sums of the same logarithms, with a rounding each; without a call the result would be E-Post.
+        agree(found["flaky"], found["e-lik"], lambda a, b, _: 1e-12)
+        assert abs(found["e-post"]["unknowns"][0]["mean"] - found["e-lik"]["unknowns"][0]["mean"]) > 1e-6
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

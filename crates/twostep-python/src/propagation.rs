@@ -13,7 +13,7 @@ pub(crate) struct PythonPropagation {
     fingerprint: String,
     kind: OwnKind,
     caller: RwLock<Py<PyAny>>,
-    /// Of the studies that use it: all of them stop where it fails.
+    /// Of the studies that use it: those at work stop where it fails.
     lines: Mutex<Vec<Weak<Line>>>,
 }
 
@@ -39,20 +39,27 @@ pub(crate) fn make_known(py: Python<'_>, caller: &Bound<'_, PyAny>, line: &Arc<L
             Arc::new(PythonPropagation { name: name.clone(), fingerprint, kind, caller, lines })
         }
     };
-    register(method.clone()).map_err(|error| raise(py, error))?;
-    *method.caller.write().unwrap_or_else(PoisonError::into_inner) = caller.clone().unbind();
+    let registered = register(method.clone());
+    if registered.is_ok() && !made.iter().any(|own| Arc::ptr_eq(own, &method)) {
+        made.push(method.clone());
+    }
+    // No Python code under a lock: it may let a thread on that waits for it.
+    drop(made);
+    registered.map_err(|error| raise(py, error))?;
     let mut lines = method.lines.lock().unwrap_or_else(PoisonError::into_inner);
     lines.retain(|line| line.strong_count() > 0);
     lines.push(Arc::downgrade(line));
     drop(lines);
-    if !made.iter().any(|own| Arc::ptr_eq(own, &method)) {
-        made.push(method);
-    }
+    let before = {
+        let mut kept = method.caller.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *kept, caller.clone().unbind())
+    };
+    drop(before);
     Ok(())
 }
 
 impl PythonPropagation {
-    /// What the caller gives for these arrays; none once a call has failed.
+    /// What the caller gives for these arrays; none once a call has failed in the work that is under way.
     fn call<T>(
         &self,
         which: &str,
@@ -62,7 +69,8 @@ impl PythonPropagation {
     ) -> Option<T> {
         let lines = || {
             let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-            lines.iter().filter_map(Weak::upgrade).collect::<Vec<_>>()
+            // One that nobody works with would keep the failure, and with it all others from calling.
+            lines.iter().filter_map(Weak::upgrade).filter(|line| line.is_at_work()).collect::<Vec<_>>()
         };
         if lines().iter().any(|line| line.has_failed()) {
             return None;

@@ -3,7 +3,7 @@
 use crate::errors;
 use crate::simulator::Call;
 use pyo3::prelude::*;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -70,17 +70,43 @@ pub(crate) struct Line {
     events: Mutex<Option<Sender<Event>>>,
     failed: AtomicBool,
     failure: Mutex<Option<PyErr>>,
+    /// How many pieces of work are under way whose failure would be raised.
+    at_work: AtomicUsize,
+}
+
+/// Work that is under way for as long as this lives.
+pub(crate) struct AtWork<'a>(&'a Line);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.at_work.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Line {
+    /// Begins with work whose failure will be raised.
+    pub(crate) fn begin(&self) -> AtWork<'_> {
+        self.at_work.fetch_add(1, Ordering::Relaxed);
+        AtWork(self)
+    }
+
+    /// Whether somebody will raise what functions leave here.
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.at_work.load(Ordering::Relaxed) > 0
+    }
+
     fn set(&self, events: Option<Sender<Event>>) {
         *self.events.lock().unwrap_or_else(PoisonError::into_inner) = events;
     }
 
     /// Stops the work, which ends with the first exception that was left here.
     pub(crate) fn fail(&self, problem: PyErr) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(problem);
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let surplus = if failure.is_none() { failure.replace(problem) } else { Some(problem) };
+        drop(failure);
         self.failed.store(true, Ordering::Relaxed);
+        // Not under the lock: where an exception goes, Python code may run, and let a thread on that waits for the lock.
+        drop(surplus);
     }
 
     /// Whether functions need not be called any more: one has failed, or the work is to stop.
@@ -133,6 +159,7 @@ pub(crate) fn drive<T: Send>(
     let events = Mutex::new(events);
     line.set(Some(sender.clone()));
     drop(line.take_failure());
+    let _at_work = line.begin();
     let watch = Watch { events: Mutex::new(sender), stop: AtomicBool::new(false), line, last: Mutex::new(None) };
     let finished = std::thread::scope(|scope| {
         let watch = &watch;

@@ -83,7 +83,9 @@ impl Setting {
     /// Does work that may take a while without the interpreter.
     fn free<T: Send>(&self, py: Python<'_>, work: impl Fn() -> twostep::Result<T> + Send + Sync) -> PyResult<T> {
         guarded(py, || {
+            let at_work = self.line.begin();
             let done = py.detach(work);
+            drop(at_work);
             // What a function of the user raised, before what followed from it.
             self.line.raise_failure()?;
             done.map_err(|error| raise(py, error))
@@ -247,10 +249,11 @@ impl Setting {
         let spec = &self.findings.study.infer;
         let found = drive(py, host, &self.line, |monitor| {
             let Some(prepared) = self.findings.prepared()? else { return Ok(None) };
-            prepared.components(spec, answer, monitor).map(Some)
+            let found = prepared.components(spec, answer, monitor)?;
+            let log_weights = Method::named(method).and_then(|method| found.log_weights(method, spec));
+            Ok(Some((found, log_weights)))
         })?;
-        let Some(found) = found else { return Err(internal(py, "the I-step is not finished")) };
-        let log_weights = Method::named(method).and_then(|method| found.log_weights(method, spec));
+        let Some((found, log_weights)) = found else { return Err(internal(py, "the I-step is not finished")) };
         let dict = PyDict::new(py);
         let weights = |logs: &[f64]| logs.iter().map(|w| w.exp()).collect::<Vec<f64>>().into_pyarray(py);
         dict.set_item("alpha", weights(&found.log_alpha))?;
