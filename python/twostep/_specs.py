@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Optional, TypeVar, Union
 
@@ -248,6 +248,11 @@ def noise(value: Distribution | Mapping[str, Any] | None) -> Document | None:
     return value._noise() if isinstance(value, Distribution) else None if value is None else document(value)
 
 
+def options(kind: type[Spec]) -> list[Field[Any]]:
+    """What may be said of a section, in the order in which it is written: its own options before those that others share."""
+    return sorted(fields(kind), key=lambda field: field.kw_only is True)
+
+
 Self = TypeVar("Self", bound="Spec")
 
 
@@ -262,7 +267,7 @@ class Spec:
 
     def _document(self) -> Document:
         out: Document = {}
-        for field in fields(self):
+        for field in options(type(self)):
             value = getattr(self, field.name)
             if value is not None and not field.name.startswith("_"):
                 key = self._renamed.get(field.name, field.name)
@@ -272,7 +277,7 @@ class Spec:
     @classmethod
     def _read(cls: type[Self], section: Mapping[str, Any]) -> Self:
         """From the section of a study file."""
-        names = {cls._renamed.get(field.name, field.name): field.name for field in fields(cls)}
+        names = {cls._renamed.get(field.name, field.name): field.name for field in options(cls)}
         unknown = [key for key in section if key not in names]
         if unknown:
             raise InvalidError(f"there is no {', '.join(unknown)}", cls.__name__.lower(), f"known are {', '.join(names)}")
@@ -284,7 +289,7 @@ class Spec:
 
     def __repr__(self) -> str:
         # Short: what is not given is not shown.
-        given = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        given = [(field.name, getattr(self, field.name)) for field in options(type(self))]
         return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in given if v is not None)})"
 
 
@@ -495,11 +500,25 @@ class Calibrate(Spec):
 
 @dataclass(frozen=True, repr=False)
 class Simulator(Spec):
-    """Base of the simulators, and what may be said of each that runs outside the library.
+    """Base of the simulators."""
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class External(Simulator):
+    """Base of the simulators that run outside the library, and what may be said of each.
 
     ``table`` holds finished runs. ``on_failure`` is ``"continue"``, ``"retry"`` (with ``attempts`` and ``wait``) or ``"abort"``;
     a surrogate is trained while no more than a share ``max_failed`` of the runs failed.
     """
+
+    table: Optional[TableLike] = None
+    timeout: Optional[Union[Number, str]] = None
+    concurrency: Optional[int] = None
+    on_failure: Optional[str] = None
+    attempts: Optional[int] = None
+    wait: Optional[Union[Number, str]] = None
+    max_failed: Optional[float] = None
+    partial: Optional[str] = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -513,7 +532,7 @@ class Builtin(Simulator):
 
 
 @dataclass(frozen=True, repr=False)
-class Command(Simulator):
+class Command(External):
     """An executable, by the list of its arguments."""
 
     command: Sequence[str]
@@ -524,66 +543,37 @@ class Command(Simulator):
     link: Optional[Sequence[str]] = None
     keep: Optional[str] = None
     environment: Optional[Mapping[str, str]] = None
-    table: Optional[TableLike] = None
-    timeout: Optional[Union[Number, str]] = None
-    concurrency: Optional[int] = None
-    on_failure: Optional[str] = None
-    attempts: Optional[int] = None
-    wait: Optional[Union[Number, str]] = None
-    max_failed: Optional[float] = None
-    partial: Optional[str] = None
 
 
 @dataclass(frozen=True, repr=False)
-class Python(Simulator):
+class Python(External):
     """A function of a Python file, ``"model.py:run"``, in processes of its own; ``interpreter`` runs them."""
 
     python: str
     interpreter: Optional[str] = None
-    table: Optional[TableLike] = None
-    timeout: Optional[Union[Number, str]] = None
-    concurrency: Optional[int] = None
-    on_failure: Optional[str] = None
-    attempts: Optional[int] = None
-    wait: Optional[Union[Number, str]] = None
-    max_failed: Optional[float] = None
-    partial: Optional[str] = None
 
 
 @dataclass(frozen=True, repr=False)
-class Function(Simulator):
+class Function(External):
     """A function in this process, called with the inputs by name.
 
     It returns a number, an array, a dict of outputs, or :class:`Series`. With ``concurrency`` it is called from several threads.
     """
 
     function: Callable[..., Any]
-    table: Optional[TableLike] = None
-    concurrency: Optional[int] = None
-    on_failure: Optional[str] = None
-    attempts: Optional[int] = None
-    wait: Optional[Union[Number, str]] = None
-    max_failed: Optional[float] = None
-    partial: Optional[str] = None
+    # A call in this process cannot be ended.
+    timeout: ClassVar[None] = None  # type: ignore[misc]
     _renamed: ClassVar[dict[str, str]] = {"function": "python"}
 
 
 @dataclass(frozen=True, repr=False)
-class UMBridge(Simulator):
+class UMBridge(External):
     """A model behind a UM-Bridge server."""
 
     umbridge: str
     model: Optional[str] = None
     config: Optional[Mapping[str, Any]] = None
     inputs: Optional[Sequence[Sequence[str]]] = None
-    table: Optional[TableLike] = None
-    timeout: Optional[Union[Number, str]] = None
-    concurrency: Optional[int] = None
-    on_failure: Optional[str] = None
-    attempts: Optional[int] = None
-    wait: Optional[Union[Number, str]] = None
-    max_failed: Optional[float] = None
-    partial: Optional[str] = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,7 +7,7 @@ import os
 import warnings
 import webbrowser
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
@@ -105,7 +105,7 @@ class Stages:
         given = {name: value for name, value in options.items() if value is not None}
         if not given:
             return
-        known = [field.name for field in fields(kind)]
+        known = [field.name for field in specs.options(kind)]
         unknown = [name for name in given if name not in known]
         if unknown:
             raise InvalidError(f"there is no option {', '.join(unknown)}", section, f"known are {', '.join(known)}")
@@ -351,7 +351,7 @@ def _line(section: Any) -> str:
     if isinstance(section, dict):
         text = ", ".join(f"{name}: {_line(value)}" for name, value in section.items())
     elif isinstance(section, specs.Spec):
-        given = [(field.name, getattr(section, field.name)) for field in fields(section)]
+        given = [(field.name, getattr(section, field.name)) for field in specs.options(type(section))]
         parts = (f"{name}={_value(name, value)}" for name, value in given if value is not None)
         text = f"{type(section).__name__}({', '.join(parts)})"
     else:
