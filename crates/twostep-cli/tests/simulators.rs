@@ -5,8 +5,11 @@
 #![cfg(unix)]
 
 mod common;
+#[path = "common/exponential.rs"]
+mod exponential;
 
 use common::{Place, Ran, holds};
+use exponential::{TEN, edit, runs, starts};
 use serde_json::Value;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -14,66 +17,24 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A study of `exp(a)` by a shell script. KEYS stands for further keys of the simulator.
-const STUDY: &str = r#"
-seed = 3
-[simulator]
-command = ["sh", "sim.sh", "{results}"]
-templates = { "in" = "in.tpl" }
-concurrency = 2
-KEYS
-[unknowns.a]
-range = [0, 1]
-[outputs.y]
-[design]
-points = "points.csv"
-[surrogate]
-kind = "pce"
-degree = 2
-[train]
-draws = 20
-[measurements]
-file = "measurements.csv"
-noise = { sd = 0.1 }
-[infer]
-methods = ["point"]
-draws = 200
-"#;
-
 /// The beginning of every script: its input, and a line in a log beside the study for each start.
 const START: &str = ". ./in\necho \"$a\" >> \"${0%/*}/log\"\n";
 
 /// The value of the model, where the study reads it.
 const GIVE: &str = "awk -v a=\"$a\" 'BEGIN { printf \"%.12g\\n\", exp(a) }' > \"$1\"\n";
 
-/// 0, 0.1, ..., 0.9.
-const TEN: &str = "a\n0\n0.1\n0.2\n0.3\n0.4\n0.5\n0.6\n0.7\n0.8\n0.9\n";
+/// A study of `exp(a)` by a shell script, with these further keys of the simulator.
+fn study(keys: &str) -> String {
+    let command = "command = [\"sh\", \"sim.sh\", \"{results}\"]\ntemplates = { \"in\" = \"in.tpl\" }";
+    exponential::study(&format!("{command}\n{keys}"))
+}
 
-/// A study with these further keys of the simulator whose script does `before` and then gives the value.
+/// A folder with a study whose script does `before` and then gives the value.
 fn exponential(name: &str, keys: &str, before: &str) -> Place {
-    let place = Place::with_study(name, &STUDY.replace("KEYS", keys));
+    let place = exponential::place(name, &study(keys));
     place.write("in.tpl", "a={{ a }}\n");
     place.write("sim.sh", &format!("{START}{before}\n{GIVE}"));
-    place.write("points.csv", TEN);
-    place.write("measurements.csv", "y\n1.6\n1.7\n");
     place
-}
-
-/// How often the simulator was started.
-fn starts(place: &Place) -> usize {
-    fs::read_to_string(place.0.join("log")).map_or(0, |log| log.lines().count())
-}
-
-fn edit(place: &Place, file: &str, from: &str, to: &str) {
-    let text = place.read(file);
-    assert!(text.contains(from), "no `{from}` in {text}");
-    place.write(file, &text.replace(from, to));
-}
-
-/// The runs in a state, as `runs --json` lists them.
-fn runs(place: &Place, state: &str) -> Vec<Value> {
-    let listed = place.run(&["runs", "study.toml", "--json"]).ends(0).json();
-    listed["runs"].as_array().unwrap().iter().filter(|run| run["state"] == state).cloned().collect()
 }
 
 /// Number of runs that the surrogate was trained with.
@@ -465,7 +426,7 @@ fn a_verification_makes_runs_that_train_the_surrogate() {
 
 #[test]
 fn a_verification_takes_runs_made_elsewhere() {
-    let study = STUDY.replace("KEYS", "table = \"runs.csv\"");
+    let study = study("table = \"runs.csv\"");
     let place = exponential("verify-elsewhere", "", "");
     let lines = ["command", "templates", "concurrency"];
     let without: Vec<&str> = study.lines().filter(|line| !lines.iter().any(|key| line.starts_with(key))).collect();
