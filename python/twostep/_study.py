@@ -37,8 +37,6 @@ _NAMED: dict[str, type[specs.Spec]] = {
     "conditions": specs.Condition,
     "outputs": specs.Output,
 }
-# How the folders begin that last as long as a study.
-_TEMPORARY = "twostep-"
 # Tables that may be given as objects: section and key.
 _TABLES = (("simulator", "table"), ("design", "points"), ("train", "import"), ("measurements", "file"))
 
@@ -124,7 +122,7 @@ class Study(Stages):
 
     def _start(self, file: Optional[str], base: Path, folder: Optional[Union[str, os.PathLike[str]]]) -> None:
         self._given_file, self._base = file, base
-        self._temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY))
+        self._temporary = specs.as_path(tempfile.mkdtemp(prefix="twostep-"))
         weakref.finalize(self, _remove, self._temporary, os.getpid())
         self._folder = specs.as_path(folder) if folder is not None else self._temporary / "study.twostep"
         self._executor: Optional[Executor] = None
@@ -140,8 +138,11 @@ class Study(Stages):
         """Name of the study file; of a study that has none, the one whose results the command would keep in the same folder."""
         if self._given_file is not None:
             return self._given_file
-        is_temporary = self._folder.parent.name.startswith(_TEMPORARY)
-        return f"{self._folder.stem if not is_temporary else self._sections['name'] or 'study'}.toml"
+        return f"{self._folder.stem if not self._owns(self._folder) else self._sections['name'] or 'study'}.toml"
+
+    def _owns(self, folder: Path) -> bool:
+        """Whether a folder lasts as long as this study, or as one that it was made from."""
+        return folder.parent == self._temporary or (self._origin is not None and self._origin._owns(folder))
 
     def _open(self) -> _twostep.Project:
         """The study as the library has it, checked."""

@@ -266,3 +266,22 @@ def test_sections_can_be_read(make_study: Make) -> None:
     assert study.conditions is None and "surrogate" in dir(study)
     with pytest.raises(AttributeError, match="has no attribute 'unknown'"):
         study.unknown
+
+
+def test_a_folder_of_any_name_is_the_users(make_study: Make, tmp_path: Path) -> None:
+    # Temporary folders begin like this one.
+    folder = tmp_path / "twostep-mine"
+    make_study(ts.Builtin("logistic"), folder=folder / "beam.twostep").train()
+    make_study(ts.Builtin("logistic")).to_toml(folder / "beam.toml")
+    study = ts.Study.from_toml(folder / "beam.toml")
+    assert list(study.status().fresh) == [True, True, False]
+    # Results of another study file would be refused.
+    study.infer()
+
+
+def test_studies_that_share_a_temporary_folder_have_one_name(make_study: Make) -> None:
+    study = make_study(ts.Builtin("logistic"), name="mine")
+    study.train()
+    again = study.replace(seed=8).replace(train=ts.Train(draws=50))
+    again.train()
+    assert study.folder == again.folder and study._file == again._file == "mine.toml"
