@@ -1,7 +1,7 @@
 """Surrogates that are Python functions."""
 
+import itertools
 import signal
-import threading
 import time
 
 import numpy as np
@@ -227,12 +227,17 @@ def test_a_changed_function_or_draw_is_stale(tmp_path):
 
 
 def test_ctrl_c_stops_while_the_function_is_called():
+    calls = itertools.count()
+
     def slow(x, draws):
-        time.sleep(0.002)
+        number = next(calls)
+        if number == 20:
+            signal.raise_signal(signal.SIGINT)
+        # Longer than it takes to be heard.
+        time.sleep(0.1 if number >= 20 else 0.0)
         return line(x, draws)
 
     study = make(ts.PythonSurrogate(slow, draws=DRAWS))
-    threading.Timer(1.0, lambda: signal.raise_signal(signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         run(study)
 
