@@ -1,7 +1,7 @@
 //! Conditioning: with conditions and T-draws fixed, a class's residual sum of squares is one polynomial in the unknowns
 //! per draw, of twice the surrogate's degree.
 
-use crate::kernels;
+use crate::kernels::panels::{Panels, PullSums};
 use crate::likelihood::Reduced;
 use crate::matrix::Matrix;
 use crate::special::gauss_legendre;
@@ -14,8 +14,8 @@ const MAX_POINTS: usize = 20_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Conditioned {
     basis: Basis,
-    /// One K x S matrix per class.
-    classes: Vec<Matrix>,
+    /// K coefficients of S draws for each class.
+    classes: Vec<Panels>,
 }
 
 /// Values and derivatives of the basis at the current unknowns.
@@ -25,6 +25,14 @@ pub(crate) struct Features {
     value: Matrix,
     table: Vec<f64>,
     bar: Matrix,
+    sums: PullSums,
+}
+
+impl Features {
+    /// Values of the basis at the unknowns set last.
+    pub(crate) fn values(&self) -> &[f64] {
+        self.value.row(0)
+    }
 }
 
 impl Conditioned {
@@ -89,7 +97,7 @@ impl Conditioned {
             .map(|residual| {
                 let mut coefficients = Matrix::default();
                 coefficients.set_product(&projection, residual);
-                coefficients
+                Panels::new(&coefficients)
             })
             .collect();
         Some(Self { basis, classes })
@@ -102,33 +110,53 @@ impl Conditioned {
 
     /// The same for some of the draws.
     pub(crate) fn select(&self, draws: &[usize]) -> Self {
-        Self { basis: self.basis.clone(), classes: self.classes.iter().map(|m| m.select_cols(draws)).collect() }
+        Self { basis: self.basis.clone(), classes: self.classes.iter().map(|m| m.select(draws)).collect() }
     }
 
     /// The polynomials averaged over draws with weights that sum to one, as a single draw.
     pub(crate) fn averaged(&self, weights: &[f64]) -> Self {
-        let classes = self
-            .classes
-            .iter()
-            .map(|m| Matrix::from_fn(m.rows(), 1, |k, _| m.row(k).iter().zip(weights).map(|(c, w)| c * w).sum()))
-            .collect();
-        Self { basis: self.basis.clone(), classes }
+        let averaged = |class: &Panels| {
+            let mut mean = Matrix::zeros(class.rows(), 1);
+            class.pull(weights, &mut Vec::new(), mean.data_mut());
+            Panels::new(&mean)
+        };
+        Self { basis: self.basis.clone(), classes: self.classes.iter().map(averaged).collect() }
+    }
+
+    /// Number K of basis functions.
+    pub(crate) fn n_features(&self) -> usize {
+        self.basis.len()
+    }
+
+    /// The polynomials of a class.
+    pub(crate) fn class(&self, c: usize) -> &Panels {
+        &self.classes[c]
+    }
+
+    /// Sets the unknowns.
+    pub(crate) fn set(&self, omega: &[f64], features: &mut Features) {
+        features.x.reshape(1, omega.len());
+        features.x.row_mut(0).copy_from_slice(omega);
+        self.basis.features(&features.x, &mut features.value, &mut features.table);
     }
 
     /// `residuals[c, s] = R_c,s(omega)`.
     pub(crate) fn residuals(&self, omega: &[f64], features: &mut Features, residuals: &mut Matrix) {
-        features.x.reshape(1, omega.len());
-        features.x.row_mut(0).copy_from_slice(omega);
-        self.basis.features(&features.x, &mut features.value, &mut features.table);
+        self.set(omega, features);
         for (c, class) in self.classes.iter().enumerate() {
-            kernels::combine_rows(features.value.row(0), class.data(), residuals.row_mut(c));
+            class.combine(features.values(), residuals.row_mut(c));
         }
     }
 
     /// `by_omega[d] += sum_s bar[s] dR_c,s/domega_d` for class `c`, at the unknowns of the last [`Self::residuals`].
     pub(crate) fn pull(&self, c: usize, bar: &[f64], features: &mut Features, by_omega: &mut [f64]) {
         features.bar.reshape(1, self.basis.len());
-        kernels::dot_rows(self.classes[c].data(), bar, features.bar.row_mut(0));
+        self.classes[c].pull(bar, &mut features.sums, features.bar.row_mut(0));
         self.basis.pull_tabulated(features.bar.row(0), by_omega, &features.table);
+    }
+
+    /// `by_omega[d] += sum_k bar[k] dpsi_k/domega_d` at the unknowns set last.
+    pub(crate) fn pull_features(&self, bar: &[f64], features: &Features, by_omega: &mut [f64]) {
+        self.basis.pull_tabulated(bar, by_omega, &features.table);
     }
 }

@@ -1,12 +1,13 @@
-//! I-posteriors by adaptive quadrature: E-Post and E-Lik from one grid over the posteriors of all T-draws.
+//! I-posteriors by adaptive quadrature: E-Post from one grid over the posteriors of all T-draws, the others from one density.
 
 use super::components::Moments;
-use super::integrated::{Integrated, Work};
+use super::integrated::{Integrated, Pooling, Work};
 use super::locate::{Located, Place};
 use super::propagation::Method;
 use super::summary::{QuantitySummary, derived_from_grid, from_draws, from_grid};
 use super::{Diagnostics, Engine, IPosterior, InferSpec, Prepared, agreement, favoured};
 use crate::error::Result;
+use crate::kernels::panels::POINTS;
 use crate::matrix::Matrix;
 use crate::mcmc::quadrature::{self, Grid, Refined, Settings};
 use crate::monitor::{Monitor, Proceed};
@@ -17,8 +18,8 @@ use rayon::prelude::*;
 
 /// Stated error that the grid aims at, in sds.
 const AIM: f64 = 1e-3;
-/// Tolerances that are tried for it, one after the other.
-const TOLERANCES: [f64; 4] = [0.1, 1e-2, 1e-3, 1e-4];
+/// Tolerances that are tried for it, one after the other. The first is for mixtures of many T-draws, whose errors average out.
+const TOLERANCES: [f64; 5] = [1.0, 0.1, 1e-2, 1e-3, 1e-4];
 
 pub(super) fn infer(
     prepared: &Prepared,
@@ -28,13 +29,10 @@ pub(super) fn infer(
 ) -> Result<Vec<IPosterior>> {
     monitor.progress("infer", 0, spec.methods.len());
     let mut out: Vec<IPosterior> = Vec::new();
-    for group in groups(&spec.methods) {
-        for posterior in infer_group(prepared, spec, &group, stream, monitor)? {
-            out.push(posterior);
-            monitor.progress("infer", out.len(), spec.methods.len());
-        }
+    for &method in &spec.methods {
+        out.push(infer_by(prepared, spec, method, stream, monitor)?);
+        monitor.progress("infer", out.len(), spec.methods.len());
     }
-    out.sort_by_key(|p| spec.methods.iter().position(|m| m.name() == p.method));
     Ok(out)
 }
 
@@ -45,17 +43,12 @@ pub(super) fn locate(
     truth: &[Option<f64>],
     monitor: &dyn Monitor,
 ) -> Result<Vec<Located>> {
-    let mut out = Vec::new();
-    for group in groups(&spec.methods) {
-        out.extend(locate_group(prepared, spec, &group, truth, monitor)?);
-    }
-    out.sort_by_key(|located| spec.methods.iter().position(|m| *m == located.method));
-    Ok(out)
+    spec.methods.iter().map(|&method| locate_by(prepared, spec, method, truth, monitor)).collect()
 }
 
 /// Log evidence of every T-draw.
 pub(super) fn log_evidences(prepared: &Prepared, spec: &InferSpec, monitor: &dyn Monitor) -> Result<Vec<f64>> {
-    solve(prepared, spec, &[Method::EPost], monitor, |solved| solved.resolved.refined.log_evidence.clone())
+    solve(prepared, spec, Method::EPost, monitor, |solved| solved.resolved.refined.log_evidence.clone())
 }
 
 /// Log evidence of every T-draw, and mean and sd of each unknown (rows) given each of them (columns): by the nodes of E-Post, where
@@ -65,9 +58,8 @@ pub(super) fn components(
     spec: &InferSpec,
     monitor: &dyn Monitor,
 ) -> Result<(Vec<f64>, Matrix, Matrix)> {
-    solve(prepared, spec, &[Method::EPost], monitor, |solved| {
-        let m = solved.judged.iter().position(|method| *method == Method::EPost).unwrap_or(0);
-        let (grid, offsets) = (&solved.resolved.grids[m], solved.resolved.offsets());
+    solve(prepared, spec, Method::EPost, monitor, |solved| {
+        let (grid, offset) = (&solved.resolved.grid, &solved.offset);
         let mut nodes: Vec<(Vec<f64>, f64)> = Vec::new();
         // Nodes that cannot move a digit.
         grid.for_each_node(|x, weight| nodes.extend((weight > 1e-16).then(|| (x.to_vec(), weight))));
@@ -76,7 +68,7 @@ pub(super) fn components(
             let (mut work, mut shares) = (Work::default(), Vec::new());
             let mut moments = Moments::new(grid.dim(), solved.log_alpha.len());
             for (x, weight) in block {
-                solved.components.responsibilities(x, &offsets[m], &mut work, &mut shares);
+                solved.components.responsibilities(x, offset, &mut work, &mut shares);
                 moments.add(x, &centre, *weight, &shares);
             }
             moments
@@ -90,103 +82,88 @@ pub(super) fn components(
     })
 }
 
-/// Methods that share one grid: E-Post and E-Lik mix the same posteriors, one per T-draw; the others have a density of their
-/// own, or a mixture that must not change theirs.
-fn groups(methods: &[Method]) -> impl Iterator<Item = Vec<Method>> {
-    let (mixtures, own): (Vec<Method>, Vec<Method>) =
-        methods.iter().partition(|m| [Method::ELik, Method::EPost].contains(m));
-    std::iter::once(mixtures).chain(own.into_iter().map(|m| vec![m])).filter(|g| !g.is_empty())
-}
-
-fn infer_group(
+fn infer_by(
     prepared: &Prepared,
     spec: &InferSpec,
-    group: &[Method],
+    method: Method,
     stream: Stream,
     monitor: &dyn Monitor,
-) -> Result<Vec<IPosterior>> {
-    solve(prepared, spec, group, monitor, |solved| {
-        let grids = &solved.resolved.grids;
-        let offsets: Vec<Vec<f64>> = solved.resolved.offsets();
-        let sigma_grids = solved.components.sigma_grids(grids, &offsets);
-        let answers = solved.answers(group).map(|(m, method)| {
-            let stream = stream.named(method.name()).named("draws");
-            let joint: Vec<(Vec<f64>, usize)> = (0..spec.draws)
-                .into_par_iter()
-                .map_init(Work::default, |work, i| {
-                    let mut rng = stream.at(i as u64).rng();
-                    let mut x = grids[m].draw(&mut rng);
-                    let (s, sigmas) = solved.components.draw(&x, &offsets[m], work, &mut rng);
-                    x.extend(sigmas);
-                    (x, s)
-                })
-                .collect();
-            let (draws, t_draws): (Vec<_>, Vec<_>) = joint.into_iter().unzip();
-            let sigmas: Vec<&Grid> = sigma_grids.iter().map(|of_sigma| &of_sigma[m]).collect();
-            let t_draws = method.is_mixture().then_some(t_draws);
-            let diagnostics = solved.diagnostics(m, method);
-            posterior(prepared, method, &grids[m], &sigmas, diagnostics, solved.resolved.complete, draws, t_draws)
-        });
-        answers.collect()
+) -> Result<IPosterior> {
+    solve(prepared, spec, method, monitor, |solved| {
+        let Solved { components, resolved: Resolved { grid, complete, .. }, offset, .. } = solved;
+        let (sigmas, shares) = components.marginals(grid, offset);
+        let stream = stream.named(method.name()).named("draws");
+        let numbers: Vec<usize> = (0..spec.draws).collect();
+        let joint: Vec<(Vec<f64>, usize)> = numbers
+            .par_chunks(POINTS)
+            .map_init(Work::default, |work, numbers| {
+                let mut rngs: Vec<_> = numbers.iter().map(|&i| stream.at(i as u64).rng()).collect();
+                let omega: Vec<Vec<f64>> = rngs.iter_mut().map(|rng| grid.draw(rng)).collect();
+                let rest = components.draw(&omega, offset, work, &mut rngs);
+                let pairs = omega.into_iter().zip(rest);
+                pairs.map(|(x, (s, sigmas))| ([x, sigmas].concat(), s)).collect::<Vec<_>>()
+            })
+            .flatten_iter()
+            .collect();
+        let (draws, t_draws): (Vec<_>, Vec<_>) = joint.into_iter().unzip();
+        let t_draws = method.is_mixture().then_some(t_draws);
+        posterior(prepared, method, grid, &sigmas, solved.diagnostics(&shares), *complete, draws, t_draws)
     })
 }
 
-fn locate_group(
+fn locate_by(
     prepared: &Prepared,
     spec: &InferSpec,
-    group: &[Method],
+    method: Method,
     truth: &[Option<f64>],
     monitor: &dyn Monitor,
-) -> Result<Vec<Located>> {
-    solve(prepared, spec, group, monitor, |solved| {
-        let grids = &solved.resolved.grids;
-        let dim = grids[0].dim();
-        let of_sigmas = truth[dim..].iter().any(Option::is_some);
-        let sigma_grids =
-            if of_sigmas { solved.components.sigma_grids(grids, &solved.resolved.offsets()) } else { Vec::new() };
-        let answers = solved.answers(group).map(|(m, method)| {
-            let place = |(d, truth): (usize, &Option<f64>)| {
-                truth.map(|truth| {
-                    let (grid, d) = if d < dim { (&grids[m], d) } else { (&sigma_grids[d - dim][m], 0) };
-                    let marginal = grid.marginal(d);
-                    let [q05, q95] = [0.05, 0.95].map(|p| marginal.quantile(p));
-                    let below = marginal.cdf(truth);
-                    Place { pit: below, below, rank: None, q05, q95 }
-                })
-            };
-            let places = truth.iter().enumerate().map(place).collect();
-            let mut diagnostics = solved.diagnostics(m, method);
-            diagnostics.quadrature_error = Some(solved.resolved.error);
-            Located { method, engine: Engine::Grid, places, diagnostics }
-        });
-        answers.collect()
+) -> Result<Located> {
+    solve(prepared, spec, method, monitor, |solved| {
+        let Solved { components, resolved: Resolved { grid, error, .. }, offset, .. } = solved;
+        let dim = grid.dim();
+        let (sigmas, shares) = match truth[dim..].iter().any(Option::is_some) || method == Method::ELik {
+            true => components.marginals(grid, offset),
+            false => (Vec::new(), Vec::new()),
+        };
+        let place = |(d, truth): (usize, &Option<f64>)| {
+            truth.map(|truth| {
+                let (grid, d) = if d < dim { (grid, d) } else { (&sigmas[d - dim], 0) };
+                let marginal = grid.marginal(d);
+                let [q05, q95] = [0.05, 0.95].map(|p| marginal.quantile(p));
+                let below = marginal.cdf(truth);
+                Place { pit: below, below, rank: None, q05, q95 }
+            })
+        };
+        let places = truth.iter().enumerate().map(place).collect();
+        let mut diagnostics = solved.diagnostics(&shares);
+        diagnostics.quadrature_error = Some(*error);
+        Located { method, engine: Engine::Grid, places, diagnostics }
     })
 }
 
-/// A group of methods with their grid.
+/// A method with its grid.
 struct Solved<'a> {
+    method: Method,
     components: &'a Integrated<'a>,
     resolved: Resolved<'a>,
-    log_alpha: Vec<f64>,
-    /// The methods that the grid was refined for.
-    judged: Vec<Method>,
+    log_alpha: &'a [f64],
+    /// Log weight minus log evidence of each T-draw, or of the one density.
+    offset: Vec<f64>,
 }
 
 impl Solved<'_> {
-    /// Those of the methods that were asked for, with their number.
-    fn answers(&self, group: &[Method]) -> impl Iterator<Item = (usize, Method)> {
-        self.judged.iter().copied().enumerate().filter(|(_, method)| group.contains(method))
-    }
-
-    fn diagnostics(&self, m: usize, method: Method) -> Diagnostics {
-        let Resolved { refined, weights, .. } = &self.resolved;
+    /// `shares` are those of the T-draws in the posterior.
+    fn diagnostics(&self, shares: &[f64]) -> Diagnostics {
+        let Resolved { refined, .. } = &self.resolved;
         let mut diagnostics = Diagnostics { evaluations: refined.evaluations, ..Diagnostics::default() };
-        if !method.is_weighted() {
-            let joint: Vec<f64> = self.log_alpha.iter().zip(&refined.log_evidence).map(|(a, z)| a + z).collect();
-            diagnostics.log_evidence = Some(log_sum_exp(&joint));
+        if !self.method.is_weighted() {
+            diagnostics.log_evidence = Some(match refined.log_evidence.as_slice() {
+                [one] => *one,
+                each => log_sum_exp(&self.log_alpha.iter().zip(each).map(|(a, z)| a + z).collect::<Vec<_>>()),
+            });
         }
-        if method == Method::ELik {
-            let share = agreement(&weights[m], &self.log_alpha);
+        if self.method == Method::ELik {
+            let share = agreement(&shares.iter().map(|share| share.ln()).collect::<Vec<_>>(), self.log_alpha);
             diagnostics.evidence_agreement = Some(share);
             diagnostics.effective_t_draws = Some(share * self.log_alpha.len() as f64);
         }
@@ -194,68 +171,64 @@ impl Solved<'_> {
     }
 }
 
-/// Refines one grid for methods that share it, and lets `answer` read from it.
+/// Refines a method's grid, and lets `answer` read from it.
 fn solve<T>(
     prepared: &Prepared,
     spec: &InferSpec,
-    group: &[Method],
+    method: Method,
     monitor: &dyn Monitor,
     answer: impl FnOnce(&Solved<'_>) -> T,
 ) -> Result<T> {
-    let mixed = group[0].is_mixture();
-    // Both mixtures are resolved whichever is asked for, so that neither depends on the other's company.
-    let is_own = matches!(group[0], Method::Own(_));
-    let judged = if mixed && !is_own { vec![Method::ELik, Method::EPost] } else { group.to_vec() };
-    let propagations: Vec<_> = judged.iter().map(|m| m.propagation(spec.point)).collect();
-    let (likelihoods, log_alpha) = prepared.reduced(judged[0], &*propagations[0]);
-    let pooled = (!mixed).then_some(&*propagations[0]);
-    let components = Integrated::new(&likelihoods, &prepared.prior, &log_alpha, pooled);
-    let alpha = if mixed { log_alpha.clone() } else { vec![0.0] };
-    let mix = |log_evidence: &[f64]| -> Vec<Vec<f64>> {
-        let weights = propagations.iter().map(|p| p.mix(&alpha, log_evidence));
-        weights.map(|w| if mixed { w.expect("mixtures have weights") } else { vec![0.0] }).collect()
+    let propagation = method.propagation(spec.point);
+    let (likelihoods, log_alpha) = prepared.reduced(method, &*propagation);
+    let pooling = match method {
+        Method::ELik => Pooling::Averaged,
+        method if method.is_mixture() => Pooling::Each,
+        _ => Pooling::Pooled(&*propagation),
+    };
+    let components = Integrated::new(&likelihoods, &prepared.prior, &log_alpha, pooling);
+    let mix = |log_evidence: &[f64]| match pooling {
+        Pooling::Each => propagation.mix(&log_alpha, log_evidence).expect("mixtures have weights"),
+        Pooling::Averaged | Pooling::Pooled(_) => vec![0.0],
     };
     let resolved = resolve(&components, &mix, &|| monitor.proceed())?;
-    Ok(answer(&Solved { components: &components, resolved, log_alpha: alpha, judged }))
+    let offset = match pooling {
+        Pooling::Averaged => log_alpha.clone(),
+        Pooling::Each | Pooling::Pooled(_) => resolved.refined.offsets(&resolved.weights),
+    };
+    Ok(answer(&Solved { method, components: &components, resolved, log_alpha: &log_alpha, offset }))
 }
 
-/// The refined cells, with the weights and density of every mixture.
+/// The refined cells, with the weights and density of the mixture.
 struct Resolved<'a> {
     refined: Refined<'a, Integrated<'a>>,
     /// Whether the first tolerance was met within the allowed memory.
     complete: bool,
-    weights: Vec<Vec<f64>>,
-    grids: Vec<Grid>,
-    /// Largest stated error of the grids in sds.
+    weights: Vec<f64>,
+    grid: Grid,
+    /// Stated error of the grid in sds.
     error: f64,
 }
 
-impl Resolved<'_> {
-    /// Log weight minus log evidence of each component, for every mixture.
-    fn offsets(&self) -> Vec<Vec<f64>> {
-        self.weights.iter().map(|w| self.refined.offsets(w)).collect()
-    }
-}
-
-/// Refines with stricter and stricter tolerances until the stated error of every mixture is small: where few of many
-/// components carry a mixture, errors do not average out.
+/// Refines with stricter and stricter tolerances until the stated error is small: where few of many components carry a mixture,
+/// errors do not average out.
 fn resolve<'a>(
     components: &'a Integrated<'a>,
-    mix: &dyn Fn(&[f64]) -> Vec<Vec<f64>>,
+    mix: &dyn Fn(&[f64]) -> Vec<f64>,
     proceed: Proceed<'_>,
 ) -> Result<Resolved<'a>> {
     let settings = TOLERANCES.map(|tolerance| Settings { tolerance, ..Settings::default() });
-    let [first, stricter @ ..] = &settings;
+    let mut stricter = settings[usize::from(!components.is_mixture())..].iter();
+    let first = stricter.next().expect("there are several tolerances");
     let mut refined = quadrature::refine(components, first, proceed)?;
     let complete = refined.converged;
-    let mut stricter = stricter.iter();
     loop {
         let weights = mix(&refined.log_evidence);
-        let grids = refined.mixtures(&weights);
-        let error = grids.iter().flat_map(|g| (0..g.dim()).map(|d| g.error(d, &PROBABILITIES))).fold(0.0, f64::max);
+        let grid = refined.mixture(&weights);
+        let error = (0..grid.dim()).map(|d| grid.error(d, &PROBABILITIES)).fold(0.0, f64::max);
         match stricter.next() {
             Some(settings) if error > AIM && refined.converged => refined = refined.further(settings, proceed)?,
-            _ => return Ok(Resolved { refined, complete, weights, grids, error }),
+            _ => return Ok(Resolved { refined, complete, weights, grid, error }),
         }
     }
 }
@@ -264,7 +237,7 @@ fn posterior(
     prepared: &Prepared,
     method: Method,
     grid: &Grid,
-    sigmas: &[&Grid],
+    sigmas: &[Grid],
     mut diagnostics: Diagnostics,
     complete: bool,
     draws: Vec<Vec<f64>>,

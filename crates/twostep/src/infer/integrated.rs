@@ -4,6 +4,7 @@
 use super::likelihoods::{Likelihoods, NodeTables, Workspace};
 use super::propagation::Propagation;
 use crate::draws::pick_weighted;
+use crate::kernels::panels::POINTS;
 use crate::kernels::{self, NodeTerms, PANEL};
 use crate::likelihood::Class;
 use crate::matrix::Matrix;
@@ -97,8 +98,11 @@ struct Curve {
     offset: f64,
     start: f64,
     step: f64,
-    /// Value and derivative at every node: one row of pairs per draw, or a single row where all draws share it.
-    rows: Matrix,
+    /// The cubic of every cell between nodes: one row of cells per draw, or a single row where all draws share it.
+    cubics: Vec<[f64; 4]>,
+    /// Number of cells in a row, and of rows.
+    cells: usize,
+    rows: usize,
 }
 
 impl Curve {
@@ -118,45 +122,47 @@ impl Curve {
         // h = 0.1 for fifty.
         let step = 0.1 * (50.0 / n as f64).powf(0.25).min(2.0);
         let length = ((1.0 + FAR * most / offset).ln() / step).ceil() as usize + 2;
-        let rows: Vec<Vec<f64>> = (0..a.rows())
+        let rows: Vec<Vec<[f64; 4]>> = (0..a.rows())
             .into_par_iter()
             .map(|s| {
                 let a: Vec<f64> = a.row(s).iter().zip(&by_draw.base).map(|(a, base)| a + base).collect();
-                let mut row = Vec::with_capacity(2 * length);
-                for i in 0..length {
+                let node = |i: usize| {
                     let shifted = (start + step * i as f64).exp();
                     let (value, slope) = kernels::log_sum_exp_affine(&a, b.row(s), shifted - offset);
-                    // Derivative by the logarithm.
-                    row.extend([value, slope * shifted]);
-                }
-                row
+                    // Derivative by the place among the nodes, which is the logarithm in steps.
+                    [value, slope * shifted * step]
+                };
+                let nodes: Vec<[f64; 2]> = (0..length).map(node).collect();
+                let cubic = |ends: &[[f64; 2]]| {
+                    let ([f0, d0], [f1, d1]) = (ends[0], ends[1]);
+                    let rise = f1 - f0;
+                    [f0, d0, 3.0 * rise - 2.0 * d0 - d1, d0 + d1 - 2.0 * rise]
+                };
+                nodes.windows(2).map(cubic).collect()
             })
             .collect();
-        Self { offset, start, step, rows: Matrix::from_rows(a.rows(), 2 * length, rows.concat()) }
+        Self { offset, start, step, cubics: rows.concat(), cells: length - 1, rows: a.rows() }
     }
 
     /// `out[s] = F_s(residuals[s])`.
     fn fill(&self, residuals: &[f64], out: &mut [f64]) {
         kernels::log_positions(residuals, self.offset, self.start, self.step.recip(), out);
-        for (s, (out, &r)) in out.iter_mut().zip(residuals).enumerate() {
-            *out = self.at(s, r, *out);
+        kernels::interpolate(&self.cubics, if self.rows == 1 { 0 } else { self.cells }, self.cells, out);
+        let end = (self.start + self.step * self.cells as f64).exp();
+        if kernels::largest_of(residuals) + self.offset >= end {
+            for (s, (out, r)) in
+                out.iter_mut().zip(residuals).enumerate().filter(|(_, (_, r))| **r + self.offset >= end)
+            {
+                *out = self.beyond(s, *r, end);
+            }
         }
     }
 
-    /// `F_s(R)`, where `x` is the place of R among the nodes.
-    fn at(&self, s: usize, r: f64, x: f64) -> f64 {
-        let row = self.rows.row(if self.rows.rows() == 1 { 0 } else { s });
-        let last = row.len() / 2 - 1;
-        if x >= last as f64 {
-            // Beyond the last node the largest sd alone counts: linear in R.
-            let end = (self.start + self.step * last as f64).exp();
-            return row[2 * last] + row[2 * last + 1] * (r + self.offset - end) / end;
-        }
-        let i = x.max(0.0) as usize;
-        let t = x - i as f64;
-        let [f0, d0, f1, d1] = [row[2 * i], row[2 * i + 1] * self.step, row[2 * i + 2], row[2 * i + 3] * self.step];
-        let rise = f1 - f0;
-        f0 + t * (d0 + t * (3.0 * rise - 2.0 * d0 - d1 + t * (d0 + d1 - 2.0 * rise)))
+    /// `F_s(R)` beyond the last node, where the largest sd alone counts: linear in R.
+    fn beyond(&self, s: usize, r: f64, end: f64) -> f64 {
+        let last = self.cubics[if self.rows == 1 { 0 } else { s * self.cells } + self.cells - 1];
+        let (value, slope) = (last.iter().sum::<f64>(), last[1] + 2.0 * last[2] + 3.0 * last[3]);
+        value + slope / self.step * (r + self.offset - end) / end
     }
 }
 
@@ -176,9 +182,9 @@ impl Histogram {
     fn new(curve: &Curve, n_measurements: usize) -> Self {
         // Given R, log sigma has an sd of about sqrt(1 / 2n), so that the density of an sd is as wide as sqrt(2 / n) in log R.
         let step = (0.4 * (2.0 / n_measurements as f64).sqrt()).min(0.1);
-        let reach = curve.step * (curve.rows.cols() / 2) as f64;
+        let reach = curve.step * (curve.cells + 1) as f64;
         let n_bins = (reach / step).ceil() as usize + 4;
-        Self { offset: curve.offset, step, n_bins, rows: vec![Vec::new(); curve.rows.rows()] }
+        Self { offset: curve.offset, step, n_bins, rows: vec![Vec::new(); curve.rows] }
     }
 
     /// Adds the weights of all draws at their R.
@@ -299,13 +305,23 @@ fn panel_edges((from, to): (f64, f64), width: impl Fn(f64, f64) -> f64, pile_up:
     edges
 }
 
+/// How T-draws become components.
+#[derive(Clone, Copy)]
+pub(super) enum Pooling<'a> {
+    /// Each draw is one.
+    Each,
+    /// Their likelihoods, of which the sds are integrated out, are averaged to one: E-Lik.
+    Averaged,
+    /// They are pooled to one at every sd.
+    Pooled(&'a dyn Propagation),
+}
+
 /// Posteriors `p_s(omega)` of all T-draws, or one pooled density, with the sds integrated out.
 pub(super) struct Integrated<'a> {
     likelihoods: &'a Likelihoods,
     prior: &'a Prior,
     log_alpha: &'a [f64],
-    /// `Some` pools all draws to one component.
-    pooled: Option<&'a dyn Propagation>,
+    pooling: Pooling<'a>,
     /// Weights of the draws, where the pool is linear in their log-likelihoods.
     alpha: Option<Vec<f64>>,
     axes: Vec<Axis>,
@@ -365,8 +381,6 @@ pub(super) struct Work {
     integrals: Vec<Vec<f64>>,
     /// Values at the nodes of one draw.
     nodes: Vec<f64>,
-    /// Share of every component in every mixture.
-    shares: Vec<f64>,
     row: Vec<f64>,
     /// Log-likelihood of each component, sds integrated out.
     total: Vec<f64>,
@@ -377,16 +391,19 @@ impl<'a> Integrated<'a> {
         likelihoods: &'a Likelihoods,
         prior: &'a Prior,
         log_alpha: &'a [f64],
-        pooled: Option<&'a dyn Propagation>,
+        pooling: Pooling<'a>,
     ) -> Self {
         let n = likelihoods.n_unknowns();
         let axes = prior.marginals()[..n]
             .iter()
             .map(|m| Axis::new(m.support(), m.median(), 0.5 * (m.quantile(0.84) - m.quantile(0.16))))
             .collect();
-        let alpha = pooled.and_then(|propagation| propagation.linear_weights(log_alpha));
+        let alpha = match pooling {
+            Pooling::Pooled(propagation) => propagation.linear_weights(log_alpha),
+            Pooling::Each | Pooling::Averaged => None,
+        };
         let mut out =
-            Self { likelihoods, prior, log_alpha, pooled, alpha, axes, rules: Vec::new(), floors: Vec::new() };
+            Self { likelihoods, prior, log_alpha, pooling, alpha, axes, rules: Vec::new(), floors: Vec::new() };
         if likelihoods.n_sigmas() > 0 {
             let best = out.best();
             out.rules = (0..likelihoods.n_sigmas()).map(|j| out.rule(j, &best)).collect();
@@ -402,7 +419,7 @@ impl<'a> Integrated<'a> {
         if self.rules.len() != 1 || self.rules[0].panels.is_none() {
             return Vec::new();
         }
-        let none = || vec![f64::NEG_INFINITY; self.len()];
+        let none = || vec![f64::NEG_INFINITY; self.likelihoods.n_draws()];
         let points = self.halton();
         let highest = points.par_iter().map_init(Work::default, |work, t| {
             let omega = self.at(t);
@@ -412,6 +429,19 @@ impl<'a> Integrated<'a> {
         });
         // Maxima do not depend on the order.
         highest.reduce(none, |a, b| a.iter().zip(&b).map(|(a, b)| f64::max(*a, *b)).collect())
+    }
+
+    /// Whether many draws are mixed, each with a peak of its own.
+    pub(super) fn is_mixture(&self) -> bool {
+        self.pooled().is_none() && self.likelihoods.n_draws() > 1
+    }
+
+    /// What pools the draws at every sd, where there is more than one.
+    fn pooled(&self) -> Option<&'a dyn Propagation> {
+        match self.pooling {
+            Pooling::Pooled(propagation) => Some(propagation),
+            Pooling::Each | Pooling::Averaged => None,
+        }
     }
 
     /// Log prior density of the unknowns.
@@ -466,7 +496,7 @@ impl<'a> Integrated<'a> {
             linear: None,
         };
         // A pooled density of many draws is pooled before it is integrated.
-        if self.pooled.is_none() || self.likelihoods.n_draws() == 1 {
+        if self.pooled().is_none() || self.likelihoods.n_draws() == 1 {
             let by_draw = |sigma: &[f64], log_weight: &[f64]| {
                 self.likelihoods.node_tables(output, sigma).map(|tables| ByDraw::new(log_weight, tables))
             };
@@ -576,7 +606,7 @@ impl<'a> Integrated<'a> {
             objectives.extend((0..likelihoods.n_outputs()).map(Some));
         }
         let sigma: Vec<f64> = self.prior.marginals()[self.axes.len()..].iter().map(Marginal::median).collect();
-        if let Some(propagation) = self.pooled.filter(|_| n_draws > 1) {
+        if let Some(propagation) = self.pooled().filter(|_| n_draws > 1) {
             let pooled = Some((propagation, self.log_alpha));
             let start = |which: Option<usize>| {
                 let mut best =
@@ -656,7 +686,23 @@ impl<'a> Integrated<'a> {
     /// `work.integrals`. Where log-likelihood and `log_prior` together show that a component has no mass here, its
     /// log-likelihood is good to one log unit.
     fn integrate(&self, omega: &[f64], log_prior: f64, work: &mut Work) {
-        self.start(omega, work);
+        self.likelihoods.set_unknowns(omega, &mut work.workspace);
+        self.integrate_here(log_prior, work);
+    }
+
+    /// Calls `f` for each of several points of the unknowns (rows) with what [`Self::integrate`] leaves behind.
+    fn integrate_each(&self, omega: &Matrix, work: &mut Work, mut f: impl FnMut(usize, f64, &mut Work)) {
+        self.likelihoods.set_points(omega, &mut work.workspace);
+        for p in 0..omega.rows() {
+            self.likelihoods.set_point(omega, p, &mut work.workspace);
+            let log_prior = self.log_prior(omega.row(p));
+            self.integrate_here(log_prior, work);
+            f(p, log_prior, work);
+        }
+    }
+
+    fn integrate_here(&self, log_prior: f64, work: &mut Work) {
+        self.start(work);
         for (j, rule) in self.rules.iter().enumerate() {
             let output = self.likelihoods.output_of_sigma(j);
             let Work { workspace, integrals, nodes, row, total, .. } = &mut *work;
@@ -689,15 +735,14 @@ impl<'a> Integrated<'a> {
         linear.filter(|sum| sum.is_finite()).unwrap_or_else(|| propagation.pool(self.log_alpha, row))
     }
 
-    /// Sets the unknowns, and `work.total` to the part of the outputs whose sds are known.
-    fn start(&self, omega: &[f64], work: &mut Work) {
+    /// Sets `work.total` to the part of the outputs whose sds are known.
+    fn start(&self, work: &mut Work) {
         let Work { workspace, tables, integrals, row, total, .. } = work;
-        self.likelihoods.set_unknowns(omega, workspace);
         row.resize(self.likelihoods.n_draws(), 0.0);
         row.fill(0.0);
         self.likelihoods.known_log_likelihoods(workspace, row);
         total.clear();
-        match self.pooled {
+        match self.pooled() {
             None => total.extend_from_slice(row),
             // Every sd's own factor is pooled by itself: E-Log-Lik is linear in the log-likelihoods, and Point has one draw.
             Some(propagation) => total.push(self.pool(propagation, row)),
@@ -720,7 +765,7 @@ impl<'a> Integrated<'a> {
         let nodes = if rule.linear.is_some() { 0 } else { rule.sigma.len() };
         for (k, (&sigma, &weight)) in rule.sigma[..nodes].iter().zip(&rule.log_weight).enumerate() {
             self.likelihoods.tabulated_log_likelihoods(output, k, sigma, &rule.tables, workspace, row);
-            match self.pooled {
+            match self.pooled() {
                 None => table.extend(row.iter().map(|l| l + weight)),
                 Some(propagation) => table.push(self.pool(propagation, row) + weight),
             }
@@ -728,124 +773,104 @@ impl<'a> Integrated<'a> {
         kernels::add_log_sum_exp_columns(table, integral);
     }
 
-    /// Marginals of the sds under the mixtures that the grids hold, whose log-offsets (log weight minus log evidence of each
-    /// component) are given: for each sd one grid per mixture.
-    pub(super) fn sigma_grids(&self, grids: &[Grid], offsets: &[Vec<f64>]) -> Vec<Vec<Grid>> {
-        if self.rules.is_empty() {
-            return Vec::new();
-        }
+    /// Marginals of the sds under the density that the grid holds, and the mean share of each component in it; the log-offsets
+    /// of the components (log weight minus log evidence) are given.
+    pub(super) fn marginals(&self, grid: &Grid, offset: &[f64]) -> (Vec<Grid>, Vec<f64>) {
         // Many components over several unknowns have many small cells; a single narrow peak has few, which need the full rule.
         let embedded = self.len() > 1 && self.axes.len() > 1;
-        let weights = Grid::shared_nodes(grids, NEGLIGIBLE, embedded);
+        let nodes = grid.heavy_nodes(NEGLIGIBLE, embedded);
         let curves = self.rules.iter().map(|rule| rule.curve.as_ref().zip(rule.by_draw.as_ref()));
         if let Some(curves) = curves.collect::<Option<Vec<_>>>() {
-            return self.sigma_grids_by_residuals(&curves, &weights, offsets);
+            return self.marginals_by_residuals(&curves, &nodes, offset);
         }
-        let sizes: Vec<usize> = self.rules.iter().map(|rule| rule.sigma.len()).collect();
-        let blocks: Vec<Vec<Vec<f64>>> = weights
+        let blocks: Vec<(Vec<Vec<f64>>, Vec<f64>)> = nodes
             .par_chunks(32)
             .map(|block| {
                 let mut work = Work::default();
-                // One histogram per sd and mixture.
-                let mut mass: Vec<Vec<f64>> =
-                    sizes.iter().flat_map(|n| (0..grids.len()).map(move |_| vec![0.0; *n])).collect();
-                for (x, w) in block {
-                    self.add_sigma_mass(x, w, offsets, &mut work, &mut mass);
+                let mut mass: Vec<Vec<f64>> = self.rules.iter().map(|rule| vec![0.0; rule.sigma.len()]).collect();
+                let mut shares = vec![0.0; offset.len()];
+                for (x, weight) in block {
+                    self.add_sigma_mass(x, *weight, offset, &mut work, &mut mass);
+                    kernels::add_affine(0.0, *weight, &work.row, &mut shares);
                 }
-                mass
+                (mass, shares)
             })
             .collect();
-        let mut total = blocks[0].clone();
-        for block in &blocks[1..] {
-            for (total, mass) in total.iter_mut().zip(block) {
-                total.iter_mut().zip(mass).for_each(|(t, m)| *t += m);
-            }
+        let (mut total, mut shares) = blocks[0].clone();
+        for (mass, more) in &blocks[1..] {
+            total.iter_mut().zip(mass).for_each(|(total, mass)| kernels::add_affine(0.0, 1.0, mass, total));
+            kernels::add_affine(0.0, 1.0, more, &mut shares);
         }
-        (0..self.rules.len())
-            .map(|j| (0..grids.len()).map(|m| self.sigma_grid(j, &total[j * grids.len() + m])).collect())
-            .collect()
+        (total.iter().enumerate().map(|(j, mass)| self.sigma_grid(j, mass)).collect(), shares)
     }
 
-    /// The same where every sd depends on the rest through one residual sum R, and so has a curve: the mixtures' weights are
-    /// gathered by R first, and spread over the sds once.
-    fn sigma_grids_by_residuals(
+    /// The same where every sd depends on the rest through one residual sum R, and so has a curve: the weights are gathered by R
+    /// first, and spread over the sds once.
+    fn marginals_by_residuals(
         &self,
         curves: &[(&Curve, &ByDraw)],
-        nodes: &[(Vec<f64>, Vec<f64>)],
-        offsets: &[Vec<f64>],
-    ) -> Vec<Vec<Grid>> {
+        nodes: &[(Vec<f64>, f64)],
+        offset: &[f64],
+    ) -> (Vec<Grid>, Vec<f64>) {
         // A fixed number, so that the order of the sums does not depend on the number of threads.
         const BLOCKS: usize = 8;
-        let n_mixtures = offsets.len();
         let outputs: Vec<usize> = (0..curves.len()).map(|j| self.likelihoods.output_of_sigma(j)).collect();
-        let new = || -> Vec<Histogram> {
+        let new = || -> (Vec<Histogram>, Vec<f64>) {
             let of_rule = |(j, (curve, _)): (usize, &(&Curve, &ByDraw))| {
-                vec![Histogram::new(curve, self.likelihoods.n_measurements(outputs[j])); n_mixtures]
+                Histogram::new(curve, self.likelihoods.n_measurements(outputs[j]))
             };
-            curves.iter().enumerate().flat_map(of_rule).collect()
+            (curves.iter().enumerate().map(of_rule).collect(), vec![0.0; offset.len()])
         };
-        let blocks: Vec<Vec<Histogram>> = nodes
+        let blocks: Vec<(Vec<Histogram>, Vec<f64>)> = nodes
             .par_chunks(nodes.len().div_ceil(BLOCKS).max(1))
             .map(|block| {
-                let (mut work, mut places, mut histograms) = (Work::default(), Vec::new(), new());
-                for (x, weights) in block {
-                    self.integrate(x, f64::INFINITY, &mut work);
-                    let Work { workspace, total, row, .. } = &mut work;
-                    for (m, (weight, offset)) in weights.iter().zip(offsets).enumerate() {
-                        row.clear();
-                        row.extend_from_slice(total);
-                        kernels::log_mean_exp_weights(offset, row);
-                        for (j, &output) in outputs.iter().enumerate() {
+                let (mut work, mut places) = (Work::default(), Vec::new());
+                let (mut histograms, mut shares) = new();
+                for nodes in block.chunks(POINTS) {
+                    let omega = Matrix::from_fn(nodes.len(), self.axes.len(), |p, d| nodes[p].0[d]);
+                    self.integrate_each(&omega, &mut work, |p, _, work| {
+                        let (Work { workspace, total, .. }, weight) = (work, nodes[p].1);
+                        kernels::log_mean_exp_weights(offset, total);
+                        kernels::add_affine(0.0, weight, total, &mut shares);
+                        for (histogram, &output) in histograms.iter_mut().zip(&outputs) {
                             let residuals = self.likelihoods.residuals(output, 0, workspace);
-                            histograms[j * n_mixtures + m].add(*weight, row, residuals, &mut places);
+                            histogram.add(weight, total, residuals, &mut places);
                         }
-                    }
+                    });
                 }
-                histograms
+                (histograms, shares)
             })
             .collect();
         let mut blocks = blocks.into_iter();
-        let mut total = blocks.next().unwrap_or_else(new);
-        for block in blocks {
+        let (mut total, mut shares) = blocks.next().unwrap_or_else(new);
+        for (block, more) in blocks {
             total.iter_mut().zip(&block).for_each(|(total, block)| total.merge(block));
+            kernels::add_affine(0.0, 1.0, &more, &mut shares);
         }
-        let grid = |j: usize, m: usize| self.sigma_grid(j, &total[j * n_mixtures + m].spread(curves[j].1));
-        (0..curves.len()).map(|j| (0..n_mixtures).map(|m| grid(j, m)).collect()).collect()
+        let grids = curves.iter().zip(&total).enumerate();
+        (grids.map(|(j, ((_, by_draw), histogram))| self.sigma_grid(j, &histogram.spread(by_draw))).collect(), shares)
     }
 
-    /// Spreads the weight that each mixture has at the unknowns `x` over the nodes of every sd.
-    fn add_sigma_mass(&self, x: &[f64], weights: &[f64], offsets: &[Vec<f64>], work: &mut Work, mass: &mut [Vec<f64>]) {
+    /// Spreads the weight that the density has at the unknowns `x` over the nodes of every sd; the shares of the components stay
+    /// in `work.row`.
+    fn add_sigma_mass(&self, x: &[f64], weight: f64, offset: &[f64], work: &mut Work, mass: &mut [Vec<f64>]) {
         self.integrate(x, f64::INFINITY, work);
-        let Work { workspace, tables, integrals, nodes, shares, total, row } = work;
+        let Work { workspace, tables, integrals, nodes, total, row } = work;
         let n = total.len();
-        shares.clear();
-        for offset in offsets {
-            row.clear();
-            row.extend_from_slice(total);
-            kernels::log_mean_exp_weights(offset, row);
-            shares.extend_from_slice(row);
-        }
-        for (j, rule) in self.rules.iter().enumerate() {
-            let mass = &mut mass[j * offsets.len()..(j + 1) * offsets.len()];
+        row.clone_from(total);
+        kernels::log_mean_exp_weights(offset, row);
+        for (j, (rule, mass)) in self.rules.iter().zip(mass).enumerate() {
             let Some(by_draw) = &rule.by_draw else {
                 kernels::exp_minus_columns(&mut tables[j], &integrals[j]);
-                for ((mass, weight), shares) in mass.iter_mut().zip(weights).zip(shares.chunks_exact(n)) {
-                    for (mass, values) in mass.iter_mut().zip(tables[j].chunks_exact(n)) {
-                        *mass += weight * kernels::dot(values, shares);
-                    }
+                for (mass, values) in mass.iter_mut().zip(tables[j].chunks_exact(n)) {
+                    *mass += weight * kernels::dot(values, row);
                 }
                 continue;
             };
             by_draw.with(self.likelihoods, self.likelihoods.output_of_sigma(j), workspace, |terms| {
-                for s in 0..n {
-                    let share = |m: usize| shares[m * n + s];
-                    if (0..offsets.len()).all(|m| share(m) < NEGLIGIBLE / n as f64) {
-                        continue;
-                    }
+                for (s, &share) in row.iter().enumerate().filter(|(_, share)| **share >= NEGLIGIBLE / n as f64) {
                     let first = kernels::node_shares(terms, s, integrals[j][s], nodes);
-                    for (m, (mass, weight)) in mass.iter_mut().zip(weights).enumerate() {
-                        kernels::add_affine(0.0, weight * share(m), nodes, &mut mass[first..first + nodes.len()]);
-                    }
+                    kernels::add_affine(0.0, weight * share, nodes, &mut mass[first..first + nodes.len()]);
                 }
             });
         }
@@ -869,9 +894,21 @@ impl<'a> Integrated<'a> {
         kernels::log_mean_exp_weights(offset, shares);
     }
 
-    /// A draw of the component (the T-draw, or 0 of a pooled density) and of every sd given the unknowns.
-    pub(super) fn draw(&self, x: &[f64], offset: &[f64], work: &mut Work, rng: &mut impl Rng) -> (usize, Vec<f64>) {
-        self.integrate(x, f64::INFINITY, work);
+    /// Draws of the component (the T-draw, or 0 of a pooled density) and of every sd given unknowns, each by its own generator.
+    pub(super) fn draw(
+        &self,
+        omega: &[Vec<f64>],
+        offset: &[f64],
+        work: &mut Work,
+        rngs: &mut [impl Rng],
+    ) -> Vec<(usize, Vec<f64>)> {
+        let omega = Matrix::from_fn(omega.len(), self.axes.len(), |p, d| omega[p][d]);
+        let mut out = Vec::with_capacity(omega.rows());
+        self.integrate_each(&omega, work, |p, _, work| out.push(self.draw_here(offset, work, &mut rngs[p])));
+        out
+    }
+
+    fn draw_here(&self, offset: &[f64], work: &mut Work, rng: &mut impl Rng) -> (usize, Vec<f64>) {
         let Work { workspace, tables, integrals, nodes, total, .. } = work;
         let n = total.len();
         kernels::log_mean_exp_weights(offset, total);
@@ -905,12 +942,15 @@ impl Components for Integrated<'_> {
     }
 
     fn len(&self) -> usize {
-        if self.pooled.is_some() { 1 } else { self.likelihoods.n_draws() }
+        match self.pooling {
+            Pooling::Each => self.likelihoods.n_draws(),
+            Pooling::Averaged | Pooling::Pooled(_) => 1,
+        }
     }
 
-    /// The larger of a draw's share in E-Post (alpha) and in E-Lik (alpha Z).
+    /// The larger of a draw's share in E-Post (alpha) and in the weights by evidence (alpha Z) that other mixtures have.
     fn importance(&self, log_evidence: &[f64]) -> Vec<f64> {
-        if self.pooled.is_some() {
+        if self.len() == 1 {
             return vec![1.0];
         }
         let raw: Vec<f64> = self.log_alpha.iter().zip(log_evidence).map(|(a, z)| a + z).collect();
@@ -923,15 +963,19 @@ impl Components for Integrated<'_> {
     }
 
     fn evaluate(&self, nodes: &[[f64; NODES]], work: &mut Work, out: &mut [f64]) {
+        // So many that residuals of all draws stay in the cache.
+        const TOGETHER: usize = 2 * POINTS;
         let (k, dim) = (self.len(), nodes.len());
-        let mut omega = vec![0.0; dim];
-        for (node, row) in out.chunks_exact_mut(k).enumerate() {
-            for d in 0..dim {
-                omega[d] = nodes[d][(node / NODES.pow((dim - 1 - d) as u32)) % NODES];
-            }
-            let log_prior = self.log_prior(&omega);
-            self.integrate(&omega, log_prior, work);
-            row.iter_mut().zip(&work.total).for_each(|(out, l)| *out = l + log_prior);
+        for (first, rows) in (0..).step_by(TOGETHER).zip(out.chunks_mut(TOGETHER * k)) {
+            let at = |node: usize, d: usize| nodes[d][(node / NODES.pow((dim - 1 - d) as u32)) % NODES];
+            let omega = Matrix::from_fn(rows.len() / k, dim, |p, d| at(first + p, d));
+            self.integrate_each(&omega, work, |p, log_prior, work| {
+                let row = &mut rows[p * k..(p + 1) * k];
+                match self.pooling {
+                    Pooling::Averaged => row[0] = kernels::log_mean_exp(self.log_alpha, &work.total) + log_prior,
+                    _ => row.iter_mut().zip(&work.total).for_each(|(out, l)| *out = l + log_prior),
+                }
+            });
         }
     }
 }
@@ -1003,7 +1047,7 @@ mod tests {
         ] {
             let (likelihoods, joint) = counts(prior, sigma_a, y);
             let log_alpha = vec![-(20_f64.ln()); 20];
-            let integrated = Integrated::new(&likelihoods, &joint, &log_alpha, None);
+            let integrated = Integrated::new(&likelihoods, &joint, &log_alpha, Pooling::Each);
             let rule = &integrated.rules[0];
             // Four times the nodes: exact beside the rule.
             let (sigma, log_weight) = nodes_in(&rule.edges, 4 * NODES, &joint.marginals()[1]);

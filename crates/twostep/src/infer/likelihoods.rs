@@ -2,7 +2,8 @@
 
 use super::conditioned::{Conditioned, Features};
 use crate::kernels;
-use crate::likelihood::{Batch, Class, ErrorSharing, Likelihood, Reduced, RowKind};
+use crate::kernels::panels::{self, Classes, Form, Lanes, POINTS, Panels, PointForms};
+use crate::likelihood::{Batch, Class, ClassForm, ErrorSharing, Likelihood, Reduced, RowKind};
 use crate::matrix::Matrix;
 use crate::surrogate::{Scratch, Surrogate};
 use std::sync::Arc;
@@ -84,6 +85,8 @@ pub struct Likelihoods {
     n_sigmas: usize,
     outputs: Vec<Prepared>,
     n_draws: usize,
+    /// Output and number within it of every class.
+    classes: Vec<(usize, usize)>,
 }
 
 /// One output's log-likelihood at some values of its sd: a row of these nodes per draw, or one row where all draws share it.
@@ -101,6 +104,22 @@ pub(super) struct NodeTables {
 #[derive(Clone, Default)]
 pub struct Workspace {
     outputs: Vec<OutputWorkspace>,
+    pool: PoolWorkspace,
+}
+
+/// Buffers of pooled log-likelihoods, by class.
+#[derive(Clone, Default)]
+struct PoolWorkspace {
+    forms: Vec<Form>,
+    by_sd: Vec<[f64; 2]>,
+    features: Vec<Vec<f64>>,
+    scratch: panels::PoolScratch,
+    /// The same for several points.
+    point_forms: Vec<PointForms>,
+    points_by_sd: Vec<[[f64; 2]; POINTS]>,
+    point_features: Vec<Vec<Lanes>>,
+    pulled: panels::ManyPulled,
+    bar: Vec<f64>,
 }
 
 #[derive(Clone, Default)]
@@ -115,6 +134,11 @@ struct OutputWorkspace {
     bar: Vec<f64>,
     scratch: Scratch,
     features: Features,
+    /// Of several points.
+    point_features: Vec<Features>,
+    /// Their residuals: for each class a row for each point.
+    point_residuals: Matrix,
+    lanes: Vec<Lanes>,
 }
 
 impl Likelihoods {
@@ -132,7 +156,13 @@ impl Likelihoods {
                 Prepared::new(term, conditioned)
             })
             .collect();
-        Self { n_unknowns, n_sigmas, outputs, n_draws }
+        Self::of_outputs(n_unknowns, n_sigmas, outputs, n_draws)
+    }
+
+    fn of_outputs(n_unknowns: usize, n_sigmas: usize, outputs: Vec<Prepared>, n_draws: usize) -> Self {
+        let of_output = |(o, output): (usize, &Prepared)| (0..output.term.data.classes.len()).map(move |c| (o, c));
+        let classes = outputs.iter().enumerate().flat_map(of_output).collect();
+        Self { n_unknowns, n_sigmas, outputs, n_draws, classes }
     }
 
     /// Number S of T-draws.
@@ -183,7 +213,7 @@ impl Likelihoods {
                 Prepared::new(term, o.conditioned.as_ref().map(|c| c.select(draws)))
             })
             .collect();
-        Self { outputs, n_draws: draws.len(), ..*self }
+        Self::of_outputs(self.n_unknowns, self.n_sigmas, outputs, draws.len())
     }
 
     /// The likelihoods of other draws (one matrix of coefficients and one sigma_A vector per output).
@@ -213,7 +243,117 @@ impl Likelihoods {
                 Some(Prepared::new(term, Some(conditioned.averaged(weights))))
             })
             .collect::<Option<Vec<_>>>()?;
-        Some(Self { outputs, n_draws: 1, ..*self })
+        Some(Self::of_outputs(self.n_unknowns, self.n_sigmas, outputs, 1))
+    }
+
+    /// Whether every measurement belongs to a class of a conditioned output: then [`Self::pool`] needs one pass over the draws.
+    pub(super) fn is_quadratic(&self) -> bool {
+        self.outputs.iter().all(|o| o.conditioned.is_some() && o.term.data.rows.is_empty())
+    }
+
+    /// `log sum_s exp(log_alpha[s] + l_s)` where [`Self::is_quadratic`], and adds its derivatives by the unknowns and the sds.
+    pub(super) fn pool(
+        &self,
+        omega: &[f64],
+        sigma: &[f64],
+        log_alpha: &[f64],
+        workspace: &mut Workspace,
+        by_omega: &mut [f64],
+        by_sigma: &mut [f64],
+    ) -> f64 {
+        workspace.outputs.resize_with(self.outputs.len(), OutputWorkspace::default);
+        let Workspace { outputs, pool } = workspace;
+        pool.forms.clear();
+        pool.by_sd.clear();
+        pool.features.resize_with(self.classes.len(), Vec::new);
+        let mut constant = 0.0;
+        for (output, ws) in self.outputs.iter().zip(outputs.iter_mut()) {
+            output.conditioned().set(omega, &mut ws.features);
+            constant += output.term.data.constant;
+        }
+        for (&(o, c), features) in self.classes.iter().zip(&mut pool.features) {
+            features.clear();
+            features.extend_from_slice(outputs[o].features.values());
+            let ClassForm { form, base_by_sd, constant: own, constant_by_sd } = self.outputs[o].form(c, sigma);
+            pool.forms.push(form);
+            pool.by_sd.push([base_by_sd, constant_by_sd]);
+            constant += own;
+        }
+        let PoolWorkspace { forms, by_sd, features, scratch, .. } = pool;
+        let value = panels::pool_log_mean_exp(self, features, forms, log_alpha, scratch) + constant;
+        if value == f64::NEG_INFINITY {
+            return value;
+        }
+        for ((&(o, c), [base_by_sd, constant_by_sd]), pulled) in self.classes.iter().zip(&*by_sd).zip(&scratch.pulled) {
+            let output = &self.outputs[o];
+            output.conditioned().pull_features(&pulled.by_feature, &outputs[o].features, by_omega);
+            if let (None, Some(j)) = (output.term.data.classes[c].sd, output.term.sigma) {
+                by_sigma[j] += pulled.by_variance.mul_add(*base_by_sd, *constant_by_sd);
+            }
+        }
+        value
+    }
+
+    /// [`Self::pool`] at up to [`POINTS`] points of unknowns and sds together: the draws are read once for all. Overwrites
+    /// `values` and the rows of `gradients`.
+    pub(super) fn pool_points(
+        &self,
+        points: &Matrix,
+        log_alpha: &[f64],
+        workspace: &mut Workspace,
+        values: &mut [f64],
+        gradients: &mut Matrix,
+    ) {
+        let n = points.rows();
+        workspace.outputs.resize_with(self.outputs.len(), OutputWorkspace::default);
+        let Workspace { outputs, pool } = workspace;
+        let mut constants = [0.0; POINTS];
+        for (output, ws) in self.outputs.iter().zip(outputs.iter_mut()) {
+            ws.point_features.resize_with(POINTS, Features::default);
+            for (p, features) in ws.point_features.iter_mut().enumerate().take(n) {
+                output.conditioned().set(&points.row(p)[..self.n_unknowns], features);
+                constants[p] += output.term.data.constant;
+            }
+        }
+        pool.point_forms.clear();
+        pool.points_by_sd.clear();
+        pool.point_features.resize_with(self.classes.len(), Vec::new);
+        for (&(o, c), features) in self.classes.iter().zip(&mut pool.point_features) {
+            let output = &self.outputs[o];
+            // Lanes without a point of their own repeat the first.
+            let lane = |p: usize| if p < n { p } else { 0 };
+            let forms: [ClassForm; POINTS] =
+                std::array::from_fn(|p| output.form(c, &points.row(lane(p))[self.n_unknowns..]));
+            (0..n).for_each(|p| constants[p] += forms[p].constant);
+            let Form { alpha, beta, gamma, .. } = forms[0].form;
+            pool.point_forms.push(PointForms { base: forms.map(|form| form.form.base), alpha, beta, gamma });
+            pool.points_by_sd.push(forms.map(|form| [form.base_by_sd, form.constant_by_sd]));
+            features.resize(output.conditioned().class(c).rows(), Lanes::default());
+            for p in 0..POINTS {
+                let values = outputs[o].point_features[lane(p)].values();
+                features.iter_mut().zip(values).for_each(|(out, value)| out[p] = *value);
+            }
+        }
+        let PoolWorkspace { point_forms, points_by_sd, point_features, scratch, pulled, bar, .. } = pool;
+        let pooled = panels::pool_many(self, point_features, point_forms, log_alpha, scratch, pulled);
+        for p in 0..n {
+            values[p] = pooled[p] + constants[p];
+            let (by_omega, by_sigma) = gradients.row_mut(p).split_at_mut(self.n_unknowns);
+            by_omega.fill(0.0);
+            by_sigma.fill(0.0);
+            if values[p] == f64::NEG_INFINITY {
+                continue;
+            }
+            for (i, &(o, c)) in self.classes.iter().enumerate() {
+                let (output, [base_by_sd, constant_by_sd]) = (&self.outputs[o], points_by_sd[i][p]);
+                bar.clear();
+                bar.extend(pulled.by_feature[i].iter().map(|by| by[p]));
+                output.conditioned().pull_features(bar, &outputs[o].point_features[p], by_omega);
+                if let (None, Some(j)) = (output.term.data.classes[c].sd, output.term.sigma) {
+                    by_sigma[j] += pulled.by_variance[i][p].mul_add(base_by_sd, constant_by_sd);
+                }
+            }
+        }
     }
 
     /// Sets the unknowns: surrogate outputs and residual sums of squares of every draw.
@@ -221,6 +361,30 @@ impl Likelihoods {
         workspace.outputs.resize_with(self.outputs.len(), OutputWorkspace::default);
         for (output, ws) in self.outputs.iter().zip(&mut workspace.outputs) {
             output.set_unknowns(omega, self.n_draws, ws);
+        }
+    }
+
+    /// Makes ready for [`Self::set_point`] at these unknowns, a row each: the draws of conditioned outputs are read once for
+    /// several of them.
+    pub(super) fn set_points(&self, omega: &Matrix, workspace: &mut Workspace) {
+        workspace.outputs.resize_with(self.outputs.len(), OutputWorkspace::default);
+        for (output, ws) in self.outputs.iter().zip(&mut workspace.outputs) {
+            output.set_points(omega, self.n_draws, ws);
+        }
+    }
+
+    /// [`Self::set_unknowns`] of one of the points made ready last.
+    pub(super) fn set_point(&self, omega: &Matrix, point: usize, workspace: &mut Workspace) {
+        for (output, ws) in self.outputs.iter().zip(&mut workspace.outputs) {
+            if !output.points.is_empty() || output.conditioned.is_none() {
+                output.set_unknowns(omega.row(point), self.n_draws, ws);
+                continue;
+            }
+            let OutputWorkspace { residuals, point_residuals, .. } = ws;
+            residuals.reshape(output.term.data.classes.len(), self.n_draws);
+            for c in 0..residuals.rows() {
+                residuals.row_mut(c).copy_from_slice(point_residuals.row(c * omega.rows() + point));
+            }
         }
     }
 
@@ -391,7 +555,33 @@ impl Likelihoods {
     }
 }
 
+impl Classes for Likelihoods {
+    fn len(&self) -> usize {
+        self.classes.len()
+    }
+
+    fn polynomials(&self, c: usize) -> &Panels {
+        let (output, class) = self.classes[c];
+        self.outputs[output].conditioned().class(class)
+    }
+
+    fn sigma_a(&self, c: usize) -> Option<&[f64]> {
+        self.outputs[self.classes[c].0].term.sigma_a.as_deref()
+    }
+}
+
 impl Prepared {
+    /// The conditioned form, where [`Likelihoods::is_quadratic`] has found one.
+    fn conditioned(&self) -> &Conditioned {
+        self.conditioned.as_ref().expect("every output is conditioned")
+    }
+
+    /// How class `c` depends on residuals and sigma_A at these measurement sds.
+    fn form(&self, c: usize, sigma: &[f64]) -> ClassForm {
+        let class = &self.term.data.classes[c];
+        class.form(class.sd.unwrap_or_else(|| self.sigma(sigma)), self.term.error)
+    }
+
     fn new(term: OutputTerm, conditioned: Option<Conditioned>) -> Self {
         let used: Vec<bool> = (0..term.data.points.rows())
             .map(|p| conditioned.is_none() || term.data.rows.iter().any(|row| row.point == p))
@@ -417,6 +607,25 @@ impl Prepared {
 
     fn surrogate(&self) -> &dyn Surrogate {
         self.bound.as_deref().unwrap_or(&*self.term.surrogate)
+    }
+
+    fn set_points(&self, omega: &Matrix, n_draws: usize, ws: &mut OutputWorkspace) {
+        let Some(conditioned) = self.conditioned.as_ref().filter(|_| self.points.is_empty()) else { return };
+        let (n, n_classes) = (omega.rows(), self.term.data.classes.len());
+        let OutputWorkspace { features, point_residuals, lanes, .. } = ws;
+        point_residuals.reshape(n_classes * n, n_draws);
+        for first in (0..n).step_by(POINTS) {
+            let count = POINTS.min(n - first);
+            lanes.resize(conditioned.n_features(), Lanes::default());
+            for p in 0..count {
+                conditioned.set(omega.row(first + p), features);
+                lanes.iter_mut().zip(features.values()).for_each(|(lanes, value)| lanes[p] = *value);
+            }
+            for c in 0..n_classes {
+                let out = &mut point_residuals.data_mut()[(c * n + first) * n_draws..];
+                conditioned.class(c).combine_points(lanes, count, out);
+            }
+        }
     }
 
     fn set_unknowns(&self, omega: &[f64], n_draws: usize, ws: &mut OutputWorkspace) {

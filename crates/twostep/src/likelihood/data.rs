@@ -3,6 +3,7 @@
 use super::{Batch, Likelihood, Observed, Scored, Sd};
 use crate::error::Result;
 use crate::kernels;
+use crate::kernels::panels::Form;
 use crate::matrix::Matrix;
 use crate::special::{HALF_LN_TAU, log_normal_cdf};
 
@@ -39,17 +40,25 @@ pub(crate) struct ClassTerms {
     pub(crate) b_by_sd: f64,
 }
 
+/// A class's log-likelihood at one measurement sd: `constant` and its [`Form`], with their derivatives by the sd.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ClassForm {
+    pub(crate) form: Form,
+    pub(crate) base_by_sd: f64,
+    pub(crate) constant: f64,
+    pub(crate) constant_by_sd: f64,
+}
+
 impl Class {
-    /// The two coefficients for measurement sd `s` and approximation error `sigma_a`.
+    /// How the log-likelihood depends on approximation error and residuals, for measurement sd `s`.
     ///
     /// Shared: `v = sigma_a^2 + s^2/n` is the variance of a group's mean, and the scatter within groups informs `s` alone.
     /// Independent: `v = s^2 + sigma_a^2` is the variance of every measurement.
-    pub(crate) fn terms(&self, s: f64, sigma_a: f64, error: Error) -> ClassTerms {
+    pub(crate) fn form(&self, s: f64, error: Error) -> ClassForm {
         let Self { n, groups, scatter, .. } = *self;
         let log_two_pi = (2.0 * std::f64::consts::PI).ln();
         match error {
             Error::Shared => {
-                let v = sigma_a * sigma_a + s * s / n;
                 // With one replicate there is no scatter; 0 * log(0) must not spoil s = 0, which is legitimate then.
                 let (within, within_by_sd) = if n > 1.0 {
                     (
@@ -59,22 +68,32 @@ impl Class {
                 } else {
                     (0.0, 0.0)
                 };
-                ClassTerms {
-                    a: -0.5 * (groups * (n * log_two_pi + n.ln() + v.ln()) + within),
-                    b: -0.5 / v,
-                    a_by_sd: -0.5 * (groups * 2.0 * s / (n * v) + within_by_sd),
-                    b_by_sd: s / (n * v * v),
+                ClassForm {
+                    form: Form { base: s * s / n, alpha: -0.5 * groups, beta: 0.0, gamma: -0.5 },
+                    base_by_sd: 2.0 * s / n,
+                    constant: -0.5 * (groups * (n * log_two_pi + n.ln()) + within),
+                    constant_by_sd: -0.5 * within_by_sd,
                 }
             }
-            Error::Independent => {
-                let v = s * s + sigma_a * sigma_a;
-                ClassTerms {
-                    a: -0.5 * (groups * n * (log_two_pi + v.ln()) + scatter / v),
-                    b: -0.5 * n / v,
-                    a_by_sd: -groups * n * s / v + s * scatter / (v * v),
-                    b_by_sd: n * s / (v * v),
-                }
-            }
+            Error::Independent => ClassForm {
+                form: Form { base: s * s, alpha: -0.5 * groups * n, beta: -0.5 * scatter, gamma: -0.5 * n },
+                base_by_sd: 2.0 * s,
+                constant: -0.5 * groups * n * log_two_pi,
+                constant_by_sd: 0.0,
+            },
+        }
+    }
+
+    /// The two coefficients for measurement sd `s` and approximation error `sigma_a`.
+    pub(crate) fn terms(&self, s: f64, sigma_a: f64, error: Error) -> ClassTerms {
+        let ClassForm { form: Form { base, alpha, beta, gamma }, base_by_sd, constant, constant_by_sd } =
+            self.form(s, error);
+        let v = base + sigma_a * sigma_a;
+        ClassTerms {
+            a: constant + alpha * v.ln() + beta / v,
+            b: gamma / v,
+            a_by_sd: constant_by_sd + (alpha - beta / v) / v * base_by_sd,
+            b_by_sd: -gamma / (v * v) * base_by_sd,
         }
     }
 }

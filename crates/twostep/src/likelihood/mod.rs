@@ -6,6 +6,7 @@ mod log_normal;
 mod normal;
 mod student_t;
 
+pub(crate) use data::ClassForm;
 pub use data::{Class, Error as ErrorSharing, Group, Reduced, Row, RowKind};
 pub use generate::Generator;
 

@@ -19,6 +19,34 @@ pub trait LogDensity {
     fn log_density(&mut self, z: &[f64], gradient: &mut [f64]) -> f64;
 }
 
+/// A point of R^dim with what a [`Bayes`] says of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Point {
+    /// Its coordinates.
+    pub z: Vec<f64>,
+    /// Normalised log prior.
+    pub log_prior: f64,
+    /// Log likelihood.
+    pub log_likelihood: f64,
+    /// Gradient of the log prior.
+    pub prior_gradient: Vec<f64>,
+    /// Gradient of the log likelihood.
+    pub likelihood_gradient: Vec<f64>,
+}
+
+impl Point {
+    /// The origin.
+    pub fn new(dim: usize) -> Self {
+        let zeros = || vec![0.0; dim];
+        Self { z: zeros(), prior_gradient: zeros(), likelihood_gradient: zeros(), ..Self::default() }
+    }
+
+    /// What `parts` says of it, in the form of [`Bayes::parts`].
+    pub fn set(&mut self, parts: impl FnOnce(&[f64], &mut [f64], &mut [f64]) -> (f64, f64)) {
+        (self.log_prior, self.log_likelihood) = parts(&self.z, &mut self.prior_gradient, &mut self.likelihood_gradient);
+    }
+}
+
 /// A posterior on R^dim in its two factors, so that it can be tempered and started from its prior.
 pub trait Bayes {
     /// Number of coordinates.
@@ -26,6 +54,11 @@ pub trait Bayes {
 
     /// Normalised log prior and log likelihood; overwrites both gradients.
     fn parts(&mut self, z: &[f64], prior_gradient: &mut [f64], likelihood_gradient: &mut [f64]) -> (f64, f64);
+
+    /// The same at several points, which may be cheaper together.
+    fn evaluate(&mut self, points: &mut [&mut Point]) {
+        points.iter_mut().for_each(|point| point.set(|z, prior, likelihood| self.parts(z, prior, likelihood)));
+    }
 
     /// A draw from the prior.
     fn sample_prior(&mut self, rng: &mut ChaCha8Rng, z: &mut [f64]);

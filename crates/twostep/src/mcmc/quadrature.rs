@@ -645,11 +645,10 @@ impl<C: Components> Refined<'_, C> {
         pairs.map(|(w, z)| if z.is_finite() { w - z } else { f64::NEG_INFINITY }).collect()
     }
 
-    /// The mixture `sum_k exp(log_weights[k]) p_k / Z_k` for each of several sets of weights.
-    pub fn mixtures(&self, log_weights: &[Vec<f64>]) -> Vec<Grid> {
+    /// The mixture `sum_k exp(log_weights[k]) p_k / Z_k`.
+    pub fn mixture(&self, log_weights: &[f64]) -> Grid {
         let evaluator = Evaluator::new(self.components);
-        let k = self.components.len();
-        let offsets: Vec<Vec<f64>> = log_weights.iter().map(|w| self.offsets(w)).collect();
+        let (k, offset) = (self.components.len(), self.offsets(log_weights));
         let values: Vec<Vec<f64>> = self
             .cells
             .par_iter()
@@ -665,23 +664,11 @@ impl<C: Components> Refined<'_, C> {
                             &buffers.values
                         }
                     };
-                    let mut out = Vec::with_capacity(offsets.len() * evaluator.n_nodes);
-                    for offset in &offsets {
-                        for row in values.chunks_exact(k) {
-                            out.push(kernels::sum_exp(row, offset));
-                        }
-                    }
-                    out
+                    values.chunks_exact(k).map(|row| kernels::sum_exp(row, &offset)).collect()
                 },
             )
             .collect();
-        (0..log_weights.len())
-            .map(|m| {
-                let range = m * evaluator.n_nodes..(m + 1) * evaluator.n_nodes;
-                let values = values.iter().flat_map(|cell| cell[range.clone()].iter().copied()).collect();
-                Grid::new(self.components.axes().to_vec(), self.cells.clone(), values)
-            })
-            .collect()
+        Grid::new(self.components.axes().to_vec(), self.cells.clone(), values.concat())
     }
 }
 
@@ -773,34 +760,32 @@ impl Grid {
         }
     }
 
-    /// Nodes of grids on the same cells with the weight that each grid gives them, by the full rule or the embedded one (three
-    /// nodes per axis, enough for what varies slowly over a cell), without those that together hold less than `negligible` of
-    /// every grid.
-    pub fn shared_nodes(grids: &[Grid], negligible: f64, embedded: bool) -> Vec<(Vec<f64>, Vec<f64>)> {
-        let (dim, rule) = (grids[0].dim(), Rule::new());
+    /// Nodes with their weights, by the full rule or the embedded one (three nodes per axis, enough for what varies slowly over a
+    /// cell), without those that together hold less than `negligible`.
+    pub fn heavy_nodes(&self, negligible: f64, embedded: bool) -> Vec<(Vec<f64>, f64)> {
+        let (dim, rule) = (self.dim(), Rule::new());
         let weights = if embedded { &rule.embedded } else { &rule.weights };
         let n_nodes = NODES.pow(dim as u32);
-        let mut out: Vec<(Vec<f64>, Vec<f64>)> = Vec::new();
-        for (c, cell) in grids[0].cells.iter().enumerate() {
+        let mut out: Vec<(Vec<f64>, f64)> = Vec::new();
+        for (c, cell) in self.cells.iter().enumerate() {
             let volume: f64 = cell.width[..dim].iter().product();
             for node in 0..n_nodes {
                 let weight: f64 = (0..dim).map(|d| weights[digit(node, d, dim)]).product::<f64>() * volume;
                 if weight > 0.0 {
                     let t = |d: usize| cell.lower[d] + cell.width[d] * 0.5 * (rule.nodes[digit(node, d, dim)] + 1.0);
-                    let x = (0..dim).map(|d| grids[0].axes[d].at(t(d)).0).collect();
-                    out.push((x, grids.iter().map(|g| weight * g.values[c * n_nodes + node]).collect()));
+                    let x = (0..dim).map(|d| self.axes[d].at(t(d)).0).collect();
+                    out.push((x, weight * self.values[c * n_nodes + node]));
                 }
             }
         }
-        let largest = |weights: &[f64]| weights.iter().fold(0.0, |m: f64, w| m.max(*w));
-        let mut sorted: Vec<f64> = out.iter().map(|(_, w)| largest(w)).collect();
+        let mut sorted: Vec<f64> = out.iter().map(|(_, w)| *w).collect();
         sorted.sort_by(f64::total_cmp);
         let mut sum = 0.0;
         let threshold = sorted.into_iter().find(|w| {
             sum += w;
             sum > negligible
         });
-        out.retain(|(_, w)| largest(w) >= threshold.unwrap_or(0.0));
+        out.retain(|(_, w)| *w >= threshold.unwrap_or(0.0));
         out
     }
 

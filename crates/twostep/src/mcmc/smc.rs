@@ -1,7 +1,7 @@
 //! Tempered sequential Monte Carlo: particles go from the prior to the posterior, visiting every mode the prior covers, and
 //! leave the evidence behind.
 
-use super::Bayes;
+use super::{Bayes, Point};
 use crate::error::{Error, Result};
 use crate::kernels;
 use crate::monitor::Proceed;
@@ -13,7 +13,7 @@ use rand_distr::StandardNormal;
 /// How hard to try.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Particles of one run.
+    /// Points of one run.
     pub particles: usize,
     /// Sweeps of Hamiltonian moves over all particles at each temperature (eight times as many at the last).
     pub sweeps: usize,
@@ -30,10 +30,10 @@ impl Default for Settings {
     }
 }
 
-/// Particles at temperature one, equally weighted, and the evidence.
+/// Points at temperature one, equally weighted, and the evidence.
 #[derive(Clone, Debug)]
 pub struct Population {
-    /// Particles x dimension, on the real line.
+    /// Points x dimension, on the real line.
     pub draws: Vec<Vec<f64>>,
     /// Estimate of `log int p(y | z) p(z) dz`.
     pub log_evidence: f64,
@@ -48,33 +48,8 @@ pub struct Population {
 /// Steps of a random walk in place of one Hamiltonian move.
 const WALK: usize = 4;
 
-struct Particle {
-    z: Vec<f64>,
-    log_prior: f64,
-    log_likelihood: f64,
-    prior_gradient: Vec<f64>,
-    likelihood_gradient: Vec<f64>,
-}
-
-impl Particle {
-    fn new(dim: usize) -> Self {
-        Self {
-            z: vec![0.0; dim],
-            log_prior: 0.0,
-            log_likelihood: 0.0,
-            prior_gradient: vec![0.0; dim],
-            likelihood_gradient: vec![0.0; dim],
-        }
-    }
-
-    fn evaluate(&mut self, target: &mut impl Bayes) {
-        (self.log_prior, self.log_likelihood) =
-            target.parts(&self.z, &mut self.prior_gradient, &mut self.likelihood_gradient);
-        if self.log_likelihood.is_nan() {
-            self.log_likelihood = f64::NEG_INFINITY;
-        }
-    }
-
+impl Point {
+    /// Of the prior times the likelihood to the power `temperature`.
     fn log_density(&self, temperature: f64) -> f64 {
         // 0 * -inf is NaN, but a point that the data exclude stays excluded at every positive temperature.
         if temperature == 0.0 { self.log_prior } else { self.log_prior + temperature * self.log_likelihood }
@@ -86,6 +61,12 @@ impl Particle {
         self.likelihood_gradient.copy_from_slice(&other.likelihood_gradient);
         (self.log_prior, self.log_likelihood) = (other.log_prior, other.log_likelihood);
     }
+}
+
+/// Evaluates points together; a likelihood that is no number excludes its point.
+fn evaluate(target: &mut impl Bayes, points: &mut [&mut Point]) {
+    target.evaluate(points);
+    points.iter_mut().filter(|p| p.log_likelihood.is_nan()).for_each(|p| p.log_likelihood = f64::NEG_INFINITY);
 }
 
 /// One run from the prior to the posterior. Independent runs that agree are the check on it.
@@ -101,14 +82,9 @@ pub fn sample(
     let dim = target.dim();
     let n = settings.particles;
     let mut rng = stream.rng();
-    let mut particles: Vec<Particle> = (0..n)
-        .map(|_| {
-            let mut particle = Particle::new(dim);
-            target.sample_prior(&mut rng, &mut particle.z);
-            particle.evaluate(target);
-            particle
-        })
-        .collect();
+    let mut particles = vec![Point::new(dim); n];
+    particles.iter_mut().for_each(|particle| target.sample_prior(&mut rng, &mut particle.z));
+    evaluate(target, &mut particles.iter_mut().collect::<Vec<_>>());
     let mut gradients = n;
     if particles.iter().all(|p| p.log_likelihood == f64::NEG_INFINITY) {
         return Err(Error::failed(
@@ -120,7 +96,7 @@ pub fn sample(
     let mut temperature = 0.0;
     let mut log_evidence = 0.0;
     let mut temperatures = 0;
-    let mut mover = Mover::new(dim);
+    let mut mover = Mover::new(dim, n);
     let mut acceptance = 0.0;
     while temperature < 1.0 {
         if !proceed() {
@@ -146,7 +122,7 @@ pub fn sample(
 }
 
 /// Normalised weights of raising the temperature by `step`, and the log of their mean before that.
-fn weights(particles: &[Particle], step: f64) -> (Vec<f64>, f64) {
+fn weights(particles: &[Point], step: f64) -> (Vec<f64>, f64) {
     let max = particles.iter().fold(f64::NEG_INFINITY, |m, p| m.max(p.log_likelihood));
     let raw: Vec<f64> = particles.iter().map(|p| (step * (p.log_likelihood - max)).exp()).collect();
     let sum: f64 = raw.iter().sum();
@@ -160,7 +136,7 @@ fn effective(below_max: &[f64], step: f64) -> f64 {
 }
 
 /// The largest temperature at which the effective number of particles is still `keep`, to a thousandth of the step.
-fn next_temperature(particles: &[Particle], now: f64, keep: f64) -> f64 {
+fn next_temperature(particles: &[Point], now: f64, keep: f64) -> f64 {
     let max = particles.iter().fold(f64::NEG_INFINITY, |m, p| m.max(p.log_likelihood));
     let below_max: Vec<f64> = particles.iter().map(|p| p.log_likelihood - max).collect();
     if effective(&below_max, 1.0 - now) >= keep {
@@ -189,17 +165,17 @@ pub fn systematic(weights: &[f64], n: usize, rng: &mut impl Rng) -> impl Iterato
     })
 }
 
-fn resample(particles: &[Particle], weights: &[f64], rng: &mut impl Rng) -> Vec<Particle> {
+fn resample(particles: &[Point], weights: &[f64], rng: &mut impl Rng) -> Vec<Point> {
     let copy = |i: usize| {
-        let mut copy = Particle::new(particles[i].z.len());
+        let mut copy = Point::new(particles[i].z.len());
         copy.copy_from(&particles[i]);
         copy
     };
     systematic(weights, particles.len(), rng).map(copy).collect()
 }
 
-/// Hamiltonian moves in coordinates whitened by the particles' covariance; the step size follows the acceptance. Without gradients
-/// nothing pushes, and a move of one step is that of a random walk.
+/// Hamiltonian moves in coordinates whitened by the particles' covariance, of all particles in step; the step size follows the
+/// acceptance. Without gradients nothing pushes, and a move of one step is that of a random walk.
 struct Mover {
     dim: usize,
     /// Whether there are gradients.
@@ -207,25 +183,58 @@ struct Mover {
     /// Lower Cholesky factor of the covariance, row-major.
     factor: Vec<f64>,
     log_step: f64,
-    proposal: Particle,
-    momentum: Vec<f64>,
-    buffer: Vec<f64>,
+    /// One for each particle.
+    moves: Vec<Move>,
 }
 
-impl Mover {
+/// A particle on its way.
+#[derive(Clone)]
+struct Move {
+    proposal: Point,
+    momentum: Vec<f64>,
+    step: f64,
+    leapfrogs: usize,
+    /// Log density with the energy of the momentum, where it started.
+    before: f64,
+    /// Decides whether it stays where it arrives.
+    chance: f64,
+}
+
+impl Move {
     fn new(dim: usize) -> Self {
-        Self {
-            dim,
-            pushes: true,
-            factor: vec![0.0; dim * dim],
-            log_step: 0.0,
-            proposal: Particle::new(dim),
-            momentum: vec![0.0; dim],
-            buffer: vec![0.0; dim],
+        let proposal = Point::new(dim);
+        Self { proposal, momentum: vec![0.0; dim], step: 0.0, leapfrogs: 0, before: 0.0, chance: 0.0 }
+    }
+
+    fn log_density(&self, temperature: f64) -> f64 {
+        self.proposal.log_density(temperature) - 0.5 * self.momentum.iter().map(|p| p * p).sum::<f64>()
+    }
+
+    /// `momentum += scale * factor' gradient`.
+    fn kick(&mut self, factor: &[f64], scale: f64, temperature: f64) {
+        let (d, Point { prior_gradient, likelihood_gradient, .. }) = (self.momentum.len(), &self.proposal);
+        let by_z = |i: usize| prior_gradient[i] + temperature * likelihood_gradient[i];
+        for (j, momentum) in self.momentum.iter_mut().enumerate() {
+            *momentum += scale * (j..d).map(|i| factor[i * d + j] * by_z(i)).sum::<f64>();
         }
     }
 
-    fn fit(&mut self, particles: &[Particle], weights: &[f64]) {
+    /// `z += step * factor momentum`.
+    fn drift(&mut self, factor: &[f64]) {
+        let d = self.momentum.len();
+        for (i, z) in self.proposal.z.iter_mut().enumerate() {
+            *z += self.step * (0..=i).map(|j| factor[i * d + j] * self.momentum[j]).sum::<f64>();
+        }
+    }
+}
+
+impl Mover {
+    fn new(dim: usize, particles: usize) -> Self {
+        let moves = vec![Move::new(dim); particles];
+        Self { dim, pushes: true, factor: vec![0.0; dim * dim], log_step: 0.0, moves }
+    }
+
+    fn fit(&mut self, particles: &[Point], weights: &[f64]) {
         let d = self.dim;
         let mean: Vec<f64> =
             (0..d).map(|i| particles.iter().zip(weights).map(|(p, w)| w * p.z[i]).sum::<f64>()).collect();
@@ -254,58 +263,49 @@ impl Mover {
         }
     }
 
-    /// `momentum += scale * factor' gradient` at the proposal.
-    fn kick(&mut self, scale: f64, temperature: f64) {
-        let d = self.dim;
-        if !self.pushes {
-            return;
-        }
-        for i in 0..d {
-            self.buffer[i] = self.proposal.prior_gradient[i] + temperature * self.proposal.likelihood_gradient[i];
-        }
-        for j in 0..d {
-            self.momentum[j] += scale * (j..d).map(|i| self.factor[i * d + j] * self.buffer[i]).sum::<f64>();
-        }
-    }
-
     fn sweep(
         &mut self,
-        particles: &mut [Particle],
+        particles: &mut [Point],
         temperature: f64,
         max_leapfrogs: usize,
         target: &mut impl Bayes,
         rng: &mut ChaCha8Rng,
     ) -> (f64, usize) {
-        let d = self.dim;
+        let Self { factor, moves, log_step, .. } = self;
         self.pushes = target.has_gradient();
-        let max_leapfrogs = if self.pushes { max_leapfrogs } else { 1 };
-        let (mut accepted, mut steps) = (0.0, 0);
-        for particle in particles.iter_mut() {
+        let (pushes, max_leapfrogs) = (self.pushes, if self.pushes { max_leapfrogs } else { 1 });
+        for (own, particle) in moves.iter_mut().zip(&*particles) {
             // Modes of very different widths need steps of different sizes; a decade below the adapted one is covered.
-            let step = (self.log_step - std::f64::consts::LN_10 * rng.random::<f64>().powi(2)).exp();
-            let leapfrogs = 1 + (rng.random::<f64>() * max_leapfrogs as f64) as usize;
-            self.momentum.iter_mut().for_each(|p| *p = rng.sample(StandardNormal));
-            let kinetic = |momentum: &[f64]| 0.5 * momentum.iter().map(|p| p * p).sum::<f64>();
-            let before = particle.log_density(temperature) - kinetic(&self.momentum);
-            self.proposal.copy_from(particle);
-            self.kick(0.5 * step, temperature);
-            for leap in 0..leapfrogs {
-                for i in 0..d {
-                    self.proposal.z[i] +=
-                        step * (0..=i).map(|j| self.factor[i * d + j] * self.momentum[j]).sum::<f64>();
-                }
-                self.proposal.evaluate(target);
-                steps += 1;
-                if !self.proposal.log_density(temperature).is_finite() {
-                    break;
-                }
-                self.kick(if leap + 1 == leapfrogs { 0.5 } else { 1.0 } * step, temperature);
+            own.step = (*log_step - std::f64::consts::LN_10 * rng.random::<f64>().powi(2)).exp();
+            own.leapfrogs = 1 + (rng.random::<f64>() * max_leapfrogs as f64) as usize;
+            own.momentum.iter_mut().for_each(|p| *p = rng.sample(StandardNormal));
+            own.chance = rng.random();
+            own.proposal.copy_from(particle);
+            own.before = own.log_density(temperature);
+            if pushes {
+                own.kick(factor, 0.5 * own.step, temperature);
             }
-            let log_ratio = self.proposal.log_density(temperature) - kinetic(&self.momentum) - before;
+        }
+        let (mut accepted, mut steps) = (0.0, 0);
+        for leap in 0..max_leapfrogs {
+            let is_on_its_way =
+                |own: &&mut Move| leap < own.leapfrogs && own.proposal.log_density(temperature).is_finite();
+            let mut on_their_way: Vec<&mut Move> = moves.iter_mut().filter(is_on_its_way).collect();
+            on_their_way.iter_mut().for_each(|own| own.drift(factor));
+            evaluate(target, &mut on_their_way.iter_mut().map(|own| &mut own.proposal).collect::<Vec<_>>());
+            steps += on_their_way.len();
+            for own in on_their_way {
+                if pushes && own.proposal.log_density(temperature).is_finite() {
+                    own.kick(factor, if leap + 1 == own.leapfrogs { 0.5 } else { 1.0 } * own.step, temperature);
+                }
+            }
+        }
+        for (own, particle) in moves.iter_mut().zip(&mut *particles) {
+            let log_ratio = own.log_density(temperature) - own.before;
             let probability = if log_ratio.is_nan() { 0.0 } else { log_ratio.exp().min(1.0) };
             accepted += probability;
-            if rng.random::<f64>() < probability {
-                std::mem::swap(particle, &mut self.proposal);
+            if own.chance < probability {
+                std::mem::swap(particle, &mut own.proposal);
             }
         }
         let rate = accepted / particles.len() as f64;

@@ -166,7 +166,7 @@ impl Exact {
                 // refinement resolves and which holds no mass.
                 let settings = quadrature::Settings { max_values: 2000, ..quadrature::Settings::default() };
                 let refined = quadrature::refine(&components, &settings, proceed)?;
-                let grid = refined.mixtures(&[vec![0.0]]).pop().expect("one mixture was asked for");
+                let grid = refined.mixture(&[0.0]);
                 let mut nodes = Vec::new();
                 grid.for_each_node(|u, weight| nodes.push((u[0].exp(), weight)));
                 // Nodes that cannot move a digit of the result.

@@ -15,6 +15,10 @@ impl Propagation for ELik {
         log_mean_exp_weights(log_alpha, l)
     }
 
+    fn is_log_mean_exp(&self) -> bool {
+        true
+    }
+
     /// `w_s` proportional to `alpha_s Z_s`: the data argue with the surrogate.
     fn mix(&self, log_alpha: &[f64], log_evidence: &[f64]) -> Option<Vec<f64>> {
         let raw: Vec<f64> = log_alpha.iter().zip(log_evidence).map(|(a, z)| a + z).collect();

@@ -15,6 +15,10 @@ impl Propagation for EPost {
         log_mean_exp_weights(log_alpha, l)
     }
 
+    fn is_log_mean_exp(&self) -> bool {
+        true
+    }
+
     fn mix(&self, log_alpha: &[f64], _: &[f64]) -> Option<Vec<f64>> {
         Some(log_alpha.to_vec())
     }

@@ -33,6 +33,11 @@ pub trait Propagation: Sync {
     /// The pooled log-likelihood of `l_s`; replaces `l` by its derivative by each `l_s`.
     fn pool(&self, log_alpha: &[f64], l: &mut [f64]) -> f64;
 
+    /// Whether `pool` is `log sum_s exp(log_alpha[s] + l_s)`, which has kernels of its own.
+    fn is_log_mean_exp(&self) -> bool {
+        false
+    }
+
     /// Whether `pool` gives derivatives.
     fn has_gradient(&self) -> bool {
         true

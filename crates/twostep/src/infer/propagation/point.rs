@@ -38,6 +38,10 @@ impl Propagation for Point {
         log_mean_exp_weights(log_alpha, l)
     }
 
+    fn is_log_mean_exp(&self) -> bool {
+        true
+    }
+
     fn mix(&self, _: &[f64], _: &[f64]) -> Option<Vec<f64>> {
         None
     }

@@ -1,5 +1,7 @@
 //! The hot loops over draws, compiled once per instruction set and chosen at run time.
 
+pub(crate) mod panels;
+
 use crate::matrix::Matrix;
 use crate::special::{HALF_LN_TAU, log_mills};
 use pulp::{Arch, NullaryFnOnce};
@@ -542,32 +544,6 @@ pub(crate) fn exp_each(a: &[f64], out: &mut [f64]) {
     );
 }
 
-/// `out[s] = sum_k q[k] rows[k * S + s]` with `S = out.len()`.
-pub(crate) fn combine_rows(q: &[f64], rows: &[f64], out: &mut [f64]) {
-    dispatch(
-        #[inline(always)]
-        || {
-            let n = out.len();
-            let mut start = 0;
-            while start + BLOCK <= n {
-                let mut sum = [0.0; BLOCK];
-                for (k, &q) in q.iter().enumerate() {
-                    let row: &[f64; BLOCK] =
-                        rows[k * n + start..k * n + start + BLOCK].try_into().expect("a slice of BLOCK values");
-                    for (sum, value) in sum.iter_mut().zip(row) {
-                        *sum = q.mul_add(*value, *sum);
-                    }
-                }
-                out[start..start + BLOCK].copy_from_slice(&sum);
-                start += BLOCK;
-            }
-            for s in start..n {
-                out[s] = q.iter().enumerate().fold(0.0, |sum, (k, &q)| q.mul_add(rows[k * n + s], sum));
-            }
-        },
-    );
-}
-
 /// `out[k] = sum_s rows[k * S + s] weights[s]` with `S = weights.len()`; lanes are summed in a fixed order.
 pub(crate) fn dot_rows(rows: &[f64], weights: &[f64], out: &mut [f64]) {
     dispatch(
@@ -722,6 +698,41 @@ pub(crate) fn log_positions(x: &[f64], offset: f64, start: f64, factor: f64, out
     );
 }
 
+/// `x[s]` becomes the cubic of the cell that it falls into, at its place within the cell: cells of draw `s` begin at
+/// `s * stride`, and there are `cells` of them.
+pub(crate) fn interpolate(cubics: &[[f64; 4]], stride: usize, cells: usize, x: &mut [f64]) {
+    // The loads are of single cells, but what is done with them is done for eight draws at once.
+    const WIDTH: usize = 8;
+    let last = (cells - 1) as f64;
+    dispatch(
+        #[inline(always)]
+        || {
+            for (block, x) in x.chunks_mut(WIDTH).enumerate() {
+                let (mut place, mut cell, mut at) = ([0.0; WIDTH], [0_usize; WIDTH], [[0.0; WIDTH]; 4]);
+                place[..x.len()].copy_from_slice(x);
+                for lane in 0..WIDTH {
+                    let whole = if place[lane] > 0.0 { place[lane].floor() } else { 0.0 };
+                    let whole = if whole < last { whole } else { last };
+                    place[lane] -= whole;
+                    // Exact below 2^52, and a plain conversion would guard against more.
+                    cell[lane] = ((whole + 4_503_599_627_370_496.0).to_bits() & 0xFFFF_FFFF) as usize;
+                }
+                for lane in 0..x.len() {
+                    let cubic = &cubics[(block * WIDTH + lane) * stride + cell[lane]];
+                    for power in 0..4 {
+                        at[power][lane] = cubic[power];
+                    }
+                }
+                for lane in 0..WIDTH {
+                    let bend = place[lane].mul_add(at[3][lane], at[2][lane]);
+                    place[lane] = place[lane].mul_add(place[lane].mul_add(bend, at[1][lane]), at[0][lane]);
+                }
+                x.copy_from_slice(&place[..x.len()]);
+            }
+        },
+    );
+}
+
 /// `sum_s exp(a[s] + b[s])`, lanes in a fixed order.
 pub(crate) fn sum_exp(a: &[f64], b: &[f64]) -> f64 {
     dispatch(
@@ -761,6 +772,52 @@ pub(crate) fn sums_of_powers(factor: f64, x: &[f64]) -> (f64, f64) {
                 squares[lane] = term.mul_add(term, squares[lane]);
             }
             (sum.iter().sum(), squares.iter().sum())
+        },
+    )
+}
+
+/// The largest value, or minus infinity.
+pub(crate) fn largest_of(values: &[f64]) -> f64 {
+    dispatch(
+        #[inline(always)]
+        || panels::lanes_max(values, f64::NEG_INFINITY),
+    )
+}
+
+/// `log sum_s exp(log_alpha[s] + l[s])`, lanes in a fixed order.
+pub(crate) fn log_mean_exp(log_alpha: &[f64], l: &[f64]) -> f64 {
+    dispatch(
+        #[inline(always)]
+        || {
+            let (mut top, mut sum) = ([f64::NEG_INFINITY; 8], [0.0; 8]);
+            let (a_blocks, a_rest) = log_alpha.as_chunks::<8>();
+            let (l_blocks, l_rest) = l.as_chunks::<8>();
+            for (a, l) in a_blocks.iter().zip(l_blocks) {
+                for lane in 0..8 {
+                    let value = a[lane] + l[lane];
+                    top[lane] = if value > top[lane] { value } else { top[lane] };
+                }
+            }
+            for (lane, (a, l)) in a_rest.iter().zip(l_rest).enumerate() {
+                top[lane] = if a + l > top[lane] { a + l } else { top[lane] };
+            }
+            let top = panels::lanes_max(&top, f64::NEG_INFINITY);
+            if top == f64::NEG_INFINITY {
+                return top;
+            }
+            for (a, l) in a_blocks.iter().zip(l_blocks) {
+                for lane in 0..8 {
+                    sum[lane] += exp(a[lane] + l[lane] - top);
+                }
+            }
+            for (lane, (a, l)) in a_rest.iter().zip(l_rest).enumerate() {
+                sum[lane] += exp(a + l - top);
+            }
+            let mut total = 0.0;
+            for lane in &sum {
+                total += lane;
+            }
+            top + ln(total)
         },
     )
 }
@@ -829,25 +886,38 @@ mod tests {
             let bound = 0.2 / (384.0 * PER_UNIT.powi(4)) + 16.0 * f64::EPSILON * exact.abs().max(1.0);
             prop_assert!((out[0] - exact).abs() <= bound, "{z}: {:e}", out[0] - exact);
         }
+    }
 
-        #[test]
-        fn rows_combine_as_written(q in prop::collection::vec(-2.0..2.0_f64, 1..6), n in 1_usize..100) {
-            let rows: Vec<f64> = (0..q.len() * n).map(|i| (i as f64 * 0.37).sin()).collect();
-            let mut out = vec![0.0; n];
-            combine_rows(&q, &rows, &mut out);
-            let bound = 4.0 * q.len() as f64 * f64::EPSILON * q.iter().map(|v| v.abs()).sum::<f64>();
-            for s in 0..n {
-                let naive: f64 = (0..q.len()).map(|k| q[k] * rows[k * n + s]).sum();
-                prop_assert!((out[s] - naive).abs() <= bound);
-            }
-            let mut back = vec![0.0; q.len()];
-            dot_rows(&rows, &out, &mut back);
-            let size = n as f64 * q.iter().map(|v| v.abs()).sum::<f64>();
-            for k in 0..q.len() {
-                let naive: f64 = (0..n).map(|s| rows[k * n + s] * out[s]).sum();
-                prop_assert!((back[k] - naive).abs() <= 2.0 * n as f64 * f64::EPSILON * size);
-            }
+    #[test]
+    fn places_between_nodes_are_interpolated() {
+        // A cubic through three cells of each of two draws, of which the second is twice the first.
+        let f = |x: f64| 1.0 + x - 0.5 * x * x + 0.25 * x * x * x;
+        let cell = |i: f64, factor: f64| [f(i), 1.0 - i + 0.75 * i * i, 0.75 * i - 0.5, 0.25].map(|c| factor * c);
+        let cubics: Vec<[f64; 4]> = [1.0, 2.0].iter().flat_map(|s| [0.0, 1.0, 2.0].map(|i| cell(i, *s))).collect();
+        for place in [0.0, 0.3, 1.0, 1.99, 2.5, 3.5] {
+            let mut x = [place; 2];
+            interpolate(&cubics, 3, 3, &mut x);
+            let exact = [f(place), 2.0 * f(place)];
+            assert!(x.iter().zip(exact).all(|(x, exact)| (x - exact).abs() <= 16.0 * f64::EPSILON * 20.0), "{x:?}");
+            let mut shared = [place; 11];
+            interpolate(&cubics[..3], 0, 3, &mut shared);
+            assert_eq!(shared, [x[0]; 11]);
         }
+        let mut below = [-0.5];
+        interpolate(&cubics, 3, 3, &mut below);
+        assert!((below[0] - f(-0.5)).abs() <= 16.0 * f64::EPSILON);
+    }
+
+    #[test]
+    fn log_mean_exp_is_that_of_the_weights() {
+        for n in [1, 7, 8, 37] {
+            let log_alpha: Vec<f64> = (0..n).map(|s| (s as f64).sin()).collect();
+            let l: Vec<f64> = (0..n).map(|s| -1000.0 + 3.0 * (s as f64).cos()).collect();
+            let exact = log_mean_exp_weights(&log_alpha, &mut l.clone());
+            assert!((log_mean_exp(&log_alpha, &l) - exact).abs() <= 8.0 * f64::EPSILON * 1000.0);
+            assert_eq!(largest_of(&l), l.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+        }
+        assert_eq!(log_mean_exp(&[0.0; 9], &[f64::NEG_INFINITY; 9]), f64::NEG_INFINITY);
     }
 
     #[test]

@@ -1,0 +1,1088 @@
+//! Polynomials of many draws, laid out so that one pass over memory gives the pooled log-likelihood of one or several points
+//! and its pull-back.
+
+use super::{dispatch, exp, ln};
+use crate::matrix::Matrix;
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+
+/// Numbers in a line of the cache.
+const LINE: usize = 8;
+/// Draws of a wide panel: twelve AVX2 registers of four, as many sums as keep both multipliers busy.
+const WIDE: usize = 48;
+/// Widths of panels, widest first: each is used while as many draws are left.
+const WIDTHS: [usize; 4] = [WIDE, 16, 4, 1];
+/// Lanes of a sum over draws: two registers.
+const LANES: usize = 8;
+/// Points evaluated together: their sums for two draws or two coefficients fill eight registers.
+pub(crate) const POINTS: usize = 16;
+
+/// Values that never straddle a line of the cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(align(64))]
+pub(crate) struct Aligned<const N: usize>(pub(crate) [f64; N]);
+
+/// A value for each of several points.
+pub(crate) type Lanes = Aligned<POINTS>;
+
+impl<const N: usize> Default for Aligned<N> {
+    fn default() -> Self {
+        Self([0.0; N])
+    }
+}
+
+impl<const N: usize> std::ops::Deref for Aligned<N> {
+    type Target = [f64; N];
+
+    #[inline(always)]
+    fn deref(&self) -> &[f64; N] {
+        &self.0
+    }
+}
+
+impl<const N: usize> std::ops::DerefMut for Aligned<N> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [f64; N] {
+        &mut self.0
+    }
+}
+
+/// Coefficients, in bytes, that are far away for a core: their panels are copied before several points read them, since their
+/// rows are read side by side, which no prefetching foresees.
+const FAR: usize = 1 << 22;
+/// Draws summed by one thread; more are split among threads. A multiple of [`WIDE`], and a fixed number, so that sums do not
+/// depend on the number of threads.
+const CHUNK: usize = 200 * WIDE;
+
+/// `R_s = sum_k q_k c[k, s]` of S draws: panels of neighbouring draws, each with its K rows one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Panels {
+    rows: usize,
+    draws: usize,
+    /// The panels, after what brings them to a line of the cache.
+    data: Vec<f64>,
+    offset: usize,
+}
+
+/// First draw and width of every panel between two draws, the first of which starts one.
+fn panels(draws: std::ops::Range<usize>) -> impl Iterator<Item = (usize, usize)> {
+    let mut start = draws.start;
+    std::iter::from_fn(move || {
+        let width = WIDTHS.into_iter().find(|width| start + width <= draws.end)?;
+        start += width;
+        Some((start - width, width))
+    })
+}
+
+impl Clone for Panels {
+    fn clone(&self) -> Self {
+        Self::of_pieces(self.rows, self.draws, std::iter::once(&self.data[self.offset..]))
+    }
+}
+
+impl Panels {
+    /// Of a K x S matrix of coefficients.
+    pub(crate) fn new(coefficients: &Matrix) -> Self {
+        let (rows, draws) = (coefficients.rows(), coefficients.cols());
+        let pieces = panels(0..draws).flat_map(|(start, width)| (0..rows).map(move |k| (k, start, width)));
+        Self::of_pieces(rows, draws, pieces.map(|(k, start, width)| &coefficients.row(k)[start..start + width]))
+    }
+
+    fn of_pieces<'a>(rows: usize, draws: usize, pieces: impl Iterator<Item = &'a [f64]>) -> Self {
+        let mut data: Vec<f64> = Vec::with_capacity(rows * draws + LINE);
+        let offset = data.as_ptr().align_offset(8 * LINE).min(LINE);
+        data.resize(offset, 0.0);
+        pieces.for_each(|piece| data.extend_from_slice(piece));
+        Self { rows, draws, data, offset }
+    }
+
+    /// Number K of coefficients of a draw.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn panel(&self, start: usize, width: usize) -> &[f64] {
+        &self.data[self.offset + self.rows * start..self.offset + self.rows * (start + width)]
+    }
+
+    /// The coefficients of some of the draws.
+    pub(crate) fn select(&self, draws: &[usize]) -> Self {
+        // Of panels of the same width the first is found by division, which matters where single draws are picked one by one.
+        let place = |s: usize| {
+            let wide = self.draws / WIDE * WIDE;
+            if s < wide {
+                (s / WIDE * WIDE, WIDE)
+            } else {
+                panels(wide..self.draws).find(|(start, width)| s < start + width).expect("a draw")
+            }
+        };
+        let places: Vec<(usize, usize)> = draws.iter().map(|&s| place(s)).collect();
+        let value = |k: usize, i: usize| self.panel(places[i].0, places[i].1)[k * places[i].1 + draws[i] - places[i].0];
+        Self::new(&Matrix::from_fn(self.rows, draws.len(), value))
+    }
+
+    /// `out[s] = R_s` at `q`.
+    pub(crate) fn combine(&self, q: &[f64], out: &mut [f64]) {
+        dispatch(
+            #[inline(always)]
+            || {
+                for (start, width) in panels(0..self.draws) {
+                    let (panel, out) = (self.panel(start, width), &mut out[start..start + width]);
+                    match width {
+                        WIDE => out.copy_from_slice(&combined::<WIDE>(panel, q)),
+                        16 => out.copy_from_slice(&combined::<16>(panel, q)),
+                        4 => out.copy_from_slice(&combined::<4>(panel, q)),
+                        _ => out[0] = single(panel, q),
+                    }
+                }
+            },
+        );
+    }
+
+    /// `out[k] = sum_s c[k, s] weights[s]`.
+    pub(crate) fn pull(&self, weights: &[f64], sums: &mut PullSums, out: &mut [f64]) {
+        sums.clear();
+        sums.resize(self.rows, Aligned::default());
+        Arch::new().dispatch(Pull { panels: self, weights, sums });
+        out.iter_mut().zip(sums).for_each(|(out, sums)| *out = total(sums));
+    }
+
+    /// `out[p * S + s] = R_s` at the points `q[k][p]` of lanes `p < n`.
+    pub(crate) fn combine_points(&self, q: &[Lanes], n: usize, out: &mut [f64]) {
+        dispatch(
+            #[inline(always)]
+            || {
+                for (start, width) in panels(0..self.draws) {
+                    let panel = self.panel(start, width);
+                    let mut i = 0;
+                    while i < width {
+                        let step = if i + 2 <= width { 2 } else { 1 };
+                        let sums = if step == 2 { pair(panel, width, i, q) } else { [one(panel, width, i, q); 2] };
+                        for (j, sums) in sums[..step].iter().enumerate() {
+                            for p in 0..n {
+                                out[p * self.draws + start + i + j] = sums[p];
+                            }
+                        }
+                        i += step;
+                    }
+                }
+            },
+        );
+    }
+}
+
+/// Buffer of [`Panels::pull`].
+pub(crate) type PullSums = Vec<Aligned<LANES>>;
+
+/// The pull-back of all draws.
+struct Pull<'a> {
+    panels: &'a Panels,
+    weights: &'a [f64],
+    sums: &'a mut [Aligned<LANES>],
+}
+
+impl WithSimd for Pull<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        for (start, width) in panels(0..self.panels.draws) {
+            let (panel, weights) = (self.panels.panel(start, width), &self.weights[start..start + width]);
+            match width {
+                WIDE => pull::<S, WIDE>(simd, panel, weights.try_into().expect("a panel's width"), self.sums),
+                16 => pull::<S, 16>(simd, panel, weights.try_into().expect("a panel's width"), self.sums),
+                4 => pull::<S, 4>(simd, panel, weights.try_into().expect("a panel's width"), self.sums),
+                _ => pull::<S, 1>(simd, panel, weights.try_into().expect("a panel's width"), self.sums),
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn total(lanes: &[f64; LANES]) -> f64 {
+    ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]))
+}
+
+/// The sum of a panel's values.
+#[inline(always)]
+fn lanes_sum(values: &[f64]) -> f64 {
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut sum = [0.0; LANES];
+    for chunk in chunks {
+        for lane in 0..LANES {
+            sum[lane] += chunk[lane];
+        }
+    }
+    rest.iter().fold(total(&sum), |sum, value| sum + value)
+}
+
+/// The largest of a panel's values and of `least`.
+#[inline(always)]
+pub(super) fn lanes_max(values: &[f64], least: f64) -> f64 {
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut largest = [least; LANES];
+    for chunk in chunks {
+        for lane in 0..LANES {
+            largest[lane] = if chunk[lane] > largest[lane] { chunk[lane] } else { largest[lane] };
+        }
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for lane in 0..width {
+            let other = largest[lane + width];
+            largest[lane] = if other > largest[lane] { other } else { largest[lane] };
+        }
+        width /= 2;
+    }
+    let mut out = largest[0];
+    for &value in rest {
+        out = if value > out { value } else { out };
+    }
+    out
+}
+
+/// `R_s` of the draws of a panel.
+#[inline(always)]
+fn combined<const W: usize>(panel: &[f64], q: &[f64]) -> [f64; W] {
+    let mut sum = [0.0; W];
+    for (row, &q) in panel.as_chunks::<W>().0.iter().zip(q) {
+        for i in 0..W {
+            sum[i] = q.mul_add(row[i], sum[i]);
+        }
+    }
+    sum
+}
+
+/// `R` of a panel of one draw, in lanes that do not wait for each other.
+#[inline(always)]
+fn single(panel: &[f64], q: &[f64]) -> f64 {
+    let mut sum = [0.0; LANES];
+    let (rows, rest) = panel.as_chunks::<LANES>();
+    let (q, q_rest) = q.as_chunks::<LANES>();
+    for (row, q) in rows.iter().zip(q) {
+        for i in 0..LANES {
+            sum[i] = q[i].mul_add(row[i], sum[i]);
+        }
+    }
+    let rest = rest.iter().zip(q_rest).fold(0.0, |sum, (c, q)| q.mul_add(*c, sum));
+    total(&sum) + rest
+}
+
+/// `sums[k] += c[k, s] weights[s]` over the draws of a panel. The weights stay in registers, which the compiler only sees where
+/// it is told to: by itself it would take rows for lanes, and gather.
+#[inline(always)]
+fn pull<S: Simd, const W: usize>(simd: S, panel: &[f64], weights: &[f64; W], sums: &mut [Aligned<LANES>]) {
+    let rows = panel.as_chunks::<W>().0.iter().zip(sums);
+    if W == 1 {
+        rows.for_each(|(row, sum)| sum[0] = row[0].mul_add(weights[0], sum[0]));
+        return;
+    }
+    let mut held = [simd.splat_f64s(0.0); WIDE];
+    let count = W / S::F64_LANES;
+    held[..count].copy_from_slice(S::as_simd_f64s(weights.as_slice()).0);
+    let weights = &held[..count];
+    for (row, sum) in rows {
+        let ((row, _), (sum, _)) = (S::as_simd_f64s(row.as_slice()), S::as_mut_simd_f64s(sum.as_mut_slice()));
+        // Half of the lanes are enough for registers that wait for each other, and leave room for the weights.
+        let (evens, odds) = sum.split_at_mut(sum.len() / 2);
+        for (i, (even, odd)) in evens.iter_mut().zip(odds).enumerate() {
+            let (mut first, mut second) = (*even, *odd);
+            let mut j = 2 * i;
+            while j + 1 < row.len() {
+                first = simd.mul_add_f64s(row[j], weights[j], first);
+                second = simd.mul_add_f64s(row[j + 1], weights[j + 1], second);
+                j += LANES / S::F64_LANES;
+            }
+            if j < row.len() {
+                first = simd.mul_add_f64s(row[j], weights[j], first);
+            }
+            (*even, *odd) = (first, second);
+        }
+    }
+}
+
+/// `R` of two draws, from draw `i` of a panel on, at all points.
+#[inline(always)]
+fn pair(panel: &[f64], width: usize, i: usize, q: &[Lanes]) -> [Lanes; 2] {
+    let mut sums = [Lanes::default(); 2];
+    for (row, q) in panel.chunks_exact(width).zip(q) {
+        let c = [row[i], row[i + 1]];
+        for j in 0..2 {
+            for p in 0..POINTS {
+                sums[j][p] = c[j].mul_add(q[p], sums[j][p]);
+            }
+        }
+    }
+    sums
+}
+
+/// `R` of one draw at all points.
+#[inline(always)]
+fn one(panel: &[f64], width: usize, i: usize, q: &[Lanes]) -> Lanes {
+    let mut sums = Lanes::default();
+    for (row, q) in panel.chunks_exact(width).zip(q) {
+        for p in 0..POINTS {
+            sums[p] = row[i].mul_add(q[p], sums[p]);
+        }
+    }
+    sums
+}
+
+/// How the log-likelihood of a class depends on the residual sum R of a draw: `alpha ln v + (beta + gamma R) / v` with
+/// `v = base + sigma_a^2`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Form {
+    pub(crate) base: f64,
+    pub(crate) alpha: f64,
+    pub(crate) beta: f64,
+    pub(crate) gamma: f64,
+}
+
+impl Form {
+    /// The part that depends on R, and the rest, where there is no sigma_a.
+    #[inline(always)]
+    fn affine(&self) -> (f64, f64) {
+        (self.alpha * ln(self.base) + self.beta / self.base, self.gamma / self.base)
+    }
+}
+
+/// The [`Form`] of a class at several points, whose sds may differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct PointForms {
+    pub(crate) base: [f64; POINTS],
+    pub(crate) alpha: f64,
+    pub(crate) beta: f64,
+    pub(crate) gamma: f64,
+}
+
+impl PointForms {
+    fn at(&self, p: usize) -> Form {
+        Form { base: self.base[p], alpha: self.alpha, beta: self.beta, gamma: self.gamma }
+    }
+}
+
+/// Classes of measurements under all draws, at one point or several.
+pub(crate) trait Classes: Sync {
+    /// Number of classes.
+    fn len(&self) -> usize;
+
+    /// The residual sum of squares of every draw.
+    fn polynomials(&self, c: usize) -> &Panels;
+
+    /// Approximation error of each draw, where it is propagated.
+    fn sigma_a(&self, c: usize) -> Option<&[f64]>;
+}
+
+/// Derivatives of a pooled log-likelihood by what one class contributes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pulled {
+    /// By the value of every basis function.
+    pub(crate) by_feature: Vec<f64>,
+    /// By `base`.
+    pub(crate) by_variance: f64,
+}
+
+/// What a pass over some of the draws has summed; sums are relative to `exp(top)`.
+#[derive(Clone, Debug, Default)]
+struct Pass {
+    top: f64,
+    sum: f64,
+    /// For each class the sums of [`Pulled`], before they are divided by `sum`.
+    classes: Vec<ClassPass>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ClassPass {
+    by_feature: Vec<Aligned<LANES>>,
+    by_variance: f64,
+    /// Residuals and `1 / v` of a panel.
+    residuals: Vec<f64>,
+    inverse: Vec<f64>,
+}
+
+/// Buffers of pooled log-likelihoods: nothing is allocated after the first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PoolScratch {
+    passes: Vec<Pass>,
+    many: Vec<ManyPass>,
+    pub(crate) pulled: Vec<Pulled>,
+}
+
+/// `log sum_s exp(log_alpha[s] + sum_c l_c,s)` at the features of each class, where `l_c,s` is the class's [`Form`]; its
+/// derivatives are left in `scratch.pulled`. One pass over the coefficients.
+///
+/// Where every draw excludes the data the result is minus infinity and the derivatives are zero.
+pub(crate) fn pool_log_mean_exp(
+    classes: &impl Classes,
+    features: &[Vec<f64>],
+    forms: &[Form],
+    log_alpha: &[f64],
+    scratch: &mut PoolScratch,
+) -> f64 {
+    let draws = log_alpha.len();
+    let chunks = draws.div_ceil(CHUNK).max(1);
+    scratch.passes.resize_with(chunks, Pass::default);
+    let run = |(chunk, pass): (usize, &mut Pass)| {
+        pass.reset(classes);
+        let draws = chunk * CHUNK..((chunk + 1) * CHUNK).min(draws);
+        Arch::new().dispatch(Add { pass, classes, features, forms, log_alpha, draws });
+    };
+    match chunks {
+        1 => run((0, &mut scratch.passes[0])),
+        _ => scratch.passes.par_iter_mut().enumerate().for_each(run),
+    }
+    dispatch(
+        #[inline(always)]
+        || scratch.finish(classes, features, forms),
+    )
+}
+
+impl PoolScratch {
+    /// The value of all passes together; their derivatives go to `pulled`.
+    #[inline(always)]
+    fn finish(&mut self, classes: &impl Classes, features: &[Vec<f64>], forms: &[Form]) -> f64 {
+        let Self { passes, pulled, .. } = self;
+        let top = passes.iter().fold(f64::NEG_INFINITY, |top, pass| if pass.top > top { pass.top } else { top });
+        let scale = |pass: &Pass| if top == f64::NEG_INFINITY { 0.0 } else { exp(pass.top - top) };
+        let mut sum = 0.0;
+        for pass in &*passes {
+            sum += scale(pass) * pass.sum;
+        }
+        let normaliser = if sum > 0.0 { sum.recip() } else { 0.0 };
+        pulled.resize_with(classes.len(), Pulled::default);
+        let mut constant = 0.0;
+        for (c, pulled) in pulled.iter_mut().enumerate() {
+            pulled.by_feature.clear();
+            pulled.by_feature.resize(classes.polynomials(c).rows(), 0.0);
+            pulled.by_variance = 0.0;
+            for pass in &*passes {
+                let (factor, class) = (scale(pass) * normaliser, &pass.classes[c]);
+                for (out, sums) in pulled.by_feature.iter_mut().zip(&class.by_feature) {
+                    *out = factor.mul_add(total(sums), *out);
+                }
+                pulled.by_variance += factor * class.by_variance;
+            }
+            if classes.sigma_a(c).is_none() {
+                // All draws share v: the mean of their residuals is that of their coefficients, times the features.
+                let Form { base, alpha, beta, gamma } = forms[c];
+                let (rest, slope) = forms[c].affine();
+                constant += rest;
+                let mean = super::lanes_dot(&pulled.by_feature, &features[c]);
+                pulled.by_variance = (alpha - (beta + gamma * mean) / base) / base;
+                for by in &mut pulled.by_feature {
+                    *by *= slope;
+                }
+            }
+        }
+        if sum > 0.0 { top + ln(sum) + constant } else { f64::NEG_INFINITY }
+    }
+}
+
+/// Some draws added to a pass.
+struct Add<'a, C> {
+    pass: &'a mut Pass,
+    classes: &'a C,
+    features: &'a [Vec<f64>],
+    forms: &'a [Form],
+    log_alpha: &'a [f64],
+    draws: std::ops::Range<usize>,
+}
+
+impl<C: Classes> WithSimd for Add<'_, C> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        for (start, width) in panels(self.draws) {
+            let (pass, at) = (&mut *self.pass, (self.classes, self.features, self.forms, self.log_alpha, start));
+            match width {
+                WIDE => pass.add_panel::<S, WIDE>(simd, at),
+                16 => pass.add_panel::<S, 16>(simd, at),
+                4 => pass.add_panel::<S, 4>(simd, at),
+                _ => pass.add_panel::<S, 1>(simd, at),
+            }
+        }
+    }
+}
+
+impl Pass {
+    fn reset(&mut self, classes: &impl Classes) {
+        (self.top, self.sum) = (f64::NEG_INFINITY, 0.0);
+        self.classes.resize_with(classes.len(), ClassPass::default);
+        for (c, class) in self.classes.iter_mut().enumerate() {
+            class.by_variance = 0.0;
+            class.by_feature.clear();
+            class.by_feature.resize(classes.polynomials(c).rows(), Aligned::default());
+            class.residuals.resize(WIDE, 0.0);
+            class.inverse.resize(WIDE, 0.0);
+        }
+    }
+
+    #[inline(always)]
+    fn add_panel<S: Simd, const W: usize>(
+        &mut self,
+        simd: S,
+        (classes, features, forms, log_alpha, start): (&impl Classes, &[Vec<f64>], &[Form], &[f64], usize),
+    ) {
+        let mut l: [f64; W] = log_alpha[start..start + W].try_into().expect("a panel's width");
+        for c in 0..classes.len() {
+            let panel = classes.polynomials(c).panel(start, W);
+            let residuals: [f64; W] =
+                if W == 1 { [single(panel, &features[c]); W] } else { combined::<W>(panel, &features[c]) };
+            let Form { base, alpha, beta, gamma } = forms[c];
+            match classes.sigma_a(c) {
+                None => {
+                    let slope = gamma / base;
+                    for i in 0..W {
+                        l[i] = slope.mul_add(residuals[i], l[i]);
+                    }
+                }
+                Some(sigma_a) => {
+                    let sigma_a: &[f64; W] = sigma_a[start..start + W].try_into().expect("a panel's width");
+                    let mut inverse = [0.0; W];
+                    for i in 0..W {
+                        let v = sigma_a[i].mul_add(sigma_a[i], base);
+                        inverse[i] = v.recip();
+                        l[i] += alpha.mul_add(ln(v), gamma.mul_add(residuals[i], beta) * inverse[i]);
+                    }
+                    self.classes[c].residuals[..W].copy_from_slice(&residuals);
+                    self.classes[c].inverse[..W].copy_from_slice(&inverse);
+                }
+            }
+        }
+        for l in &mut l {
+            // NaN arises where terms of both signs overflow, far outside anything the data allow.
+            *l = if *l > f64::NEG_INFINITY { *l } else { f64::NEG_INFINITY };
+        }
+        let largest = lanes_max(&l, self.top);
+        if largest > self.top {
+            let factor = exp(self.top - largest);
+            self.top = largest;
+            self.sum *= factor;
+            for class in &mut self.classes {
+                class.by_variance *= factor;
+                class.by_feature.iter_mut().flat_map(|by| &mut by.0).for_each(|by| *by *= factor);
+            }
+        }
+        if self.top == f64::NEG_INFINITY {
+            return;
+        }
+        let mut weights = [0.0; W];
+        for i in 0..W {
+            weights[i] = exp(l[i] - self.top);
+        }
+        self.sum += lanes_sum(&weights);
+        for c in 0..classes.len() {
+            let (class, Form { alpha, beta, gamma, .. }) = (&mut self.classes[c], forms[c]);
+            let mut bar = weights;
+            if classes.sigma_a(c).is_some() {
+                let residuals: &[f64; W] = class.residuals[..W].try_into().expect("a panel's width");
+                let inverse: &[f64; W] = class.inverse[..W].try_into().expect("a panel's width");
+                let mut by_variance = [0.0; W];
+                for i in 0..W {
+                    let scaled = gamma.mul_add(residuals[i], beta) * inverse[i];
+                    by_variance[i] = weights[i] * inverse[i] * (alpha - scaled);
+                    bar[i] = weights[i] * inverse[i] * gamma;
+                }
+                class.by_variance += lanes_sum(&by_variance);
+            }
+            pull::<S, W>(simd, classes.polynomials(c).panel(start, W), &bar, &mut class.by_feature);
+        }
+    }
+}
+
+/// The same for [`POINTS`] points: lanes are points, and a panel of draws is read once for all of them.
+#[derive(Clone, Debug)]
+struct ManyPass {
+    top: [f64; POINTS],
+    sum: [f64; POINTS],
+    classes: Vec<ManyClass>,
+    /// Log-likelihoods, then weights, of a panel.
+    l: Vec<Lanes>,
+    /// A panel's coefficients.
+    near: Vec<f64>,
+}
+
+impl Default for ManyPass {
+    fn default() -> Self {
+        Self {
+            top: [0.0; POINTS],
+            sum: [0.0; POINTS],
+            classes: Vec::new(),
+            l: vec![Lanes::default(); WIDE],
+            near: Vec::new(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct ManyClass {
+    by_feature: Vec<Lanes>,
+    by_variance: [f64; POINTS],
+    residuals: Vec<Lanes>,
+    bar: Vec<Lanes>,
+}
+
+/// Derivatives at several points.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ManyPulled {
+    /// Of every class, by the value of every basis function.
+    pub(crate) by_feature: Vec<Vec<Lanes>>,
+    /// Of every class, by `base`.
+    pub(crate) by_variance: Vec<Lanes>,
+}
+
+/// [`pool_log_mean_exp`] at [`POINTS`] points together: features of each class by basis function and point, forms of each
+/// class by point.
+pub(crate) fn pool_many(
+    classes: &impl Classes,
+    features: &[Vec<Lanes>],
+    forms: &[PointForms],
+    log_alpha: &[f64],
+    scratch: &mut PoolScratch,
+    pulled: &mut ManyPulled,
+) -> [f64; POINTS] {
+    let draws = log_alpha.len();
+    let chunks = draws.div_ceil(CHUNK).max(1);
+    scratch.many.resize_with(chunks, ManyPass::default);
+    let run = |(chunk, pass): (usize, &mut ManyPass)| {
+        pass.reset(classes);
+        dispatch(
+            #[inline(always)]
+            || {
+                for (start, width) in panels(chunk * CHUNK..((chunk + 1) * CHUNK).min(draws)) {
+                    pass.add_panel(classes, features, forms, log_alpha, start, width);
+                }
+            },
+        );
+    };
+    match chunks {
+        1 => run((0, &mut scratch.many[0])),
+        _ => scratch.many.par_iter_mut().enumerate().for_each(run),
+    }
+    let PoolScratch { many, .. } = scratch;
+    dispatch(
+        #[inline(always)]
+        || finish_many(many, classes, features, forms, pulled),
+    )
+}
+
+/// The values of all passes together; their derivatives go to `pulled`.
+#[inline(always)]
+fn finish_many(
+    many: &[ManyPass],
+    classes: &impl Classes,
+    features: &[Vec<Lanes>],
+    forms: &[PointForms],
+    pulled: &mut ManyPulled,
+) -> [f64; POINTS] {
+    let mut top = [f64::NEG_INFINITY; POINTS];
+    for pass in many {
+        for p in 0..POINTS {
+            top[p] = if pass.top[p] > top[p] { pass.top[p] } else { top[p] };
+        }
+    }
+    let scale = |pass: &ManyPass, p: usize| {
+        if top[p] == f64::NEG_INFINITY { 0.0 } else { exp(pass.top[p] - top[p]) }
+    };
+    let sum: [f64; POINTS] = std::array::from_fn(|p| many.iter().map(|pass| scale(pass, p) * pass.sum[p]).sum());
+    let mut value: [f64; POINTS] =
+        std::array::from_fn(|p| if sum[p] > 0.0 { top[p] + ln(sum[p]) } else { f64::NEG_INFINITY });
+    pulled.by_feature.resize_with(classes.len(), Vec::new);
+    pulled.by_variance.resize(classes.len(), Lanes::default());
+    for c in 0..classes.len() {
+        let (by_feature, by_variance) = (&mut pulled.by_feature[c], &mut pulled.by_variance[c]);
+        by_feature.clear();
+        by_feature.resize(classes.polynomials(c).rows(), Lanes::default());
+        *by_variance = Lanes::default();
+        for pass in many {
+            let factor: [f64; POINTS] =
+                std::array::from_fn(|p| if sum[p] > 0.0 { scale(pass, p) / sum[p] } else { 0.0 });
+            for (out, sums) in by_feature.iter_mut().zip(&pass.classes[c].by_feature) {
+                for p in 0..POINTS {
+                    out[p] = factor[p].mul_add(sums[p], out[p]);
+                }
+            }
+            for p in 0..POINTS {
+                by_variance[p] += factor[p] * pass.classes[c].by_variance[p];
+            }
+        }
+        if classes.sigma_a(c).is_none() {
+            let mut mean = [0.0; POINTS];
+            for (by, q) in by_feature.iter().zip(&features[c]) {
+                for p in 0..POINTS {
+                    mean[p] = by[p].mul_add(q[p], mean[p]);
+                }
+            }
+            let slopes: [f64; POINTS] = std::array::from_fn(|p| {
+                let form @ Form { base, alpha, beta, gamma } = forms[c].at(p);
+                let (rest, slope) = form.affine();
+                value[p] += rest;
+                by_variance[p] = (alpha - (beta + gamma * mean[p]) / base) / base;
+                slope
+            });
+            for by in by_feature.iter_mut() {
+                for p in 0..POINTS {
+                    by[p] *= slopes[p];
+                }
+            }
+        }
+    }
+    value
+}
+
+impl ManyPass {
+    fn reset(&mut self, classes: &impl Classes) {
+        (self.top, self.sum) = ([f64::NEG_INFINITY; POINTS], [0.0; POINTS]);
+        self.classes.resize_with(classes.len(), ManyClass::default);
+        for (c, class) in self.classes.iter_mut().enumerate() {
+            class.by_variance = [0.0; POINTS];
+            class.by_feature.clear();
+            class.by_feature.resize(classes.polynomials(c).rows(), Lanes::default());
+            class.residuals.resize(WIDE, Lanes::default());
+            class.bar.resize(WIDE, Lanes::default());
+        }
+    }
+
+    #[inline(always)]
+    fn add_panel(
+        &mut self,
+        classes: &impl Classes,
+        features: &[Vec<Lanes>],
+        forms: &[PointForms],
+        log_alpha: &[f64],
+        start: usize,
+        width: usize,
+    ) {
+        let Self { top, sum, classes: passes, l, near } = self;
+        let l = &mut l[..width];
+        for (l, alpha) in l.iter_mut().zip(&log_alpha[start..start + width]) {
+            *l = Aligned([*alpha; POINTS]);
+        }
+        for c in 0..classes.len() {
+            let (panel, residuals) = (classes.polynomials(c).panel(start, width), &mut passes[c].residuals[..width]);
+            let panel: &[f64] = if 8 * classes.polynomials(c).data.len() > FAR {
+                near.clear();
+                near.extend_from_slice(panel);
+                &*near
+            } else {
+                panel
+            };
+            residuals_of(panel, width, &features[c], residuals);
+            match classes.sigma_a(c) {
+                None => {
+                    let mut slope = [0.0; POINTS];
+                    for p in 0..POINTS {
+                        slope[p] = forms[c].gamma / forms[c].base[p];
+                    }
+                    for (l, residuals) in l.iter_mut().zip(&*residuals) {
+                        for p in 0..POINTS {
+                            l[p] = slope[p].mul_add(residuals[p], l[p]);
+                        }
+                    }
+                }
+                Some(sigma_a) => {
+                    let PointForms { base, alpha, beta, gamma } = &forms[c];
+                    for ((l, residuals), sigma_a) in l.iter_mut().zip(&*residuals).zip(&sigma_a[start..]) {
+                        for p in 0..POINTS {
+                            let v = sigma_a.mul_add(*sigma_a, base[p]);
+                            let scaled = gamma.mul_add(residuals[p], *beta) / v;
+                            l[p] += alpha.mul_add(ln(v), scaled);
+                        }
+                    }
+                }
+            }
+        }
+        let mut largest = *top;
+        for l in l.iter_mut() {
+            for p in 0..POINTS {
+                l[p] = if l[p] > f64::NEG_INFINITY { l[p] } else { f64::NEG_INFINITY };
+                largest[p] = if l[p] > largest[p] { l[p] } else { largest[p] };
+            }
+        }
+        if largest != *top {
+            let mut factor = [1.0; POINTS];
+            for p in 0..POINTS {
+                factor[p] = if largest[p] > top[p] { exp(top[p] - largest[p]) } else { 1.0 };
+                sum[p] *= factor[p];
+            }
+            *top = largest;
+            for class in passes.iter_mut() {
+                for p in 0..POINTS {
+                    class.by_variance[p] *= factor[p];
+                }
+                for by in &mut class.by_feature {
+                    for p in 0..POINTS {
+                        by[p] *= factor[p];
+                    }
+                }
+            }
+        }
+        let mut shift = [0.0; POINTS];
+        for p in 0..POINTS {
+            // Where all draws so far exclude the data their weights are zero whatever is taken off.
+            shift[p] = if top[p] > f64::NEG_INFINITY { top[p] } else { 0.0 };
+        }
+        for l in l.iter_mut() {
+            for p in 0..POINTS {
+                l[p] = exp(l[p] - shift[p]);
+                sum[p] += l[p];
+            }
+        }
+        for c in 0..classes.len() {
+            let ManyClass { by_feature, by_variance, residuals, bar } = &mut passes[c];
+            let panel = classes.polynomials(c).panel(start, width);
+            match classes.sigma_a(c) {
+                None => pull_points(panel, width, l, by_feature),
+                Some(sigma_a) => {
+                    let PointForms { base, alpha, beta, gamma } = &forms[c];
+                    for (s, weights) in l.iter().enumerate() {
+                        let sigma_a = sigma_a[start + s];
+                        for p in 0..POINTS {
+                            let inverse = sigma_a.mul_add(sigma_a, base[p]).recip();
+                            let scaled = gamma.mul_add(residuals[s][p], *beta) * inverse;
+                            let weight = weights[p] * inverse;
+                            by_variance[p] += weight * (alpha - scaled);
+                            bar[s][p] = weight * gamma;
+                        }
+                    }
+                    pull_points(panel, width, &bar[..width], by_feature);
+                }
+            }
+        }
+    }
+}
+
+/// `out[s] = R_s` at all points, for the draws of a panel.
+#[inline(always)]
+fn residuals_of(panel: &[f64], width: usize, q: &[Lanes], out: &mut [Lanes]) {
+    let mut i = 0;
+    while i + 2 <= width {
+        let sums = pair(panel, width, i, q);
+        out[i..i + 2].copy_from_slice(&sums);
+        i += 2;
+    }
+    while i < width {
+        out[i] = one(panel, width, i, q);
+        i += 1;
+    }
+}
+
+/// `sums[k] += sum_s c[k, s] bar[s]` at all points, over the draws of a panel.
+#[inline(always)]
+fn pull_points(panel: &[f64], width: usize, bar: &[Lanes], sums: &mut [Lanes]) {
+    let (pairs, rest) = sums.as_chunks_mut::<2>();
+    let (rows, last) = panel.split_at(2 * pairs.len() * width);
+    for (rows, sums) in rows.chunks_exact(2 * width).zip(pairs) {
+        let (first, second) = rows.split_at(width);
+        let mut own = *sums;
+        for ((bar, first), second) in bar.iter().zip(first).zip(second) {
+            let c = [*first, *second];
+            for j in 0..2 {
+                for p in 0..POINTS {
+                    own[j][p] = c[j].mul_add(bar[p], own[j][p]);
+                }
+            }
+        }
+        *sums = own;
+    }
+    for (row, sums) in last.chunks_exact(width).zip(rest) {
+        let mut own = *sums;
+        for (c, bar) in row.iter().zip(bar) {
+            for p in 0..POINTS {
+                own[p] = c.mul_add(bar[p], own[p]);
+            }
+        }
+        *sums = own;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Two classes of few coefficients, one with approximation errors.
+    struct Two {
+        polynomials: [Panels; 2],
+        sigma_a: Vec<f64>,
+    }
+
+    impl Classes for Two {
+        fn len(&self) -> usize {
+            2
+        }
+
+        fn polynomials(&self, c: usize) -> &Panels {
+            &self.polynomials[c]
+        }
+
+        fn sigma_a(&self, c: usize) -> Option<&[f64]> {
+            (c == 1).then_some(&self.sigma_a)
+        }
+    }
+
+    const FORMS: [Form; 2] = [
+        Form { base: 0.7, alpha: -1.5, beta: -0.3, gamma: -0.5 },
+        Form { base: 0.4, alpha: -2.0, beta: -0.1, gamma: -1.5 },
+    ];
+
+    fn coefficient(k: usize, s: usize) -> f64 {
+        1.0 + 0.3 * ((7 * k + 3 * s) as f64).sin()
+    }
+
+    fn two(draws: usize) -> Two {
+        let of_rows = |rows: usize| Panels::new(&Matrix::from_fn(rows, draws, coefficient));
+        Two {
+            polynomials: [of_rows(5), of_rows(3)],
+            sigma_a: (0..draws).map(|s| 0.2 + 0.1 * (s as f64).cos()).collect(),
+        }
+    }
+
+    fn features(shift: f64) -> [Vec<f64>; 2] {
+        [5, 3].map(|n| (0..n).map(|k| 0.4 + 0.2 * (k as f64 + shift).cos()).collect())
+    }
+
+    /// The pooled log-likelihood term by term, and the sum of the absolute terms of a log-likelihood.
+    fn naive(draws: usize, features: &[Vec<f64>], bases: [f64; 2], log_alpha: &[f64]) -> (f64, f64) {
+        let mut size = 0.0;
+        let of_draw = |s: usize| {
+            let mut l = log_alpha[s];
+            for (c, form) in FORMS.iter().enumerate() {
+                let r: f64 = features[c].iter().enumerate().map(|(k, q)| q * coefficient(k, s)).sum();
+                let sigma_a = if c == 1 { 0.2 + 0.1 * (s as f64).cos() } else { 0.0 };
+                let v = bases[c] + sigma_a * sigma_a;
+                let terms = [form.alpha * v.ln(), form.beta / v, form.gamma * r / v];
+                size = f64::max(size, terms.iter().map(|t| t.abs()).sum::<f64>() + l.abs());
+                l += terms.iter().sum::<f64>();
+            }
+            l
+        };
+        let l: Vec<f64> = (0..draws).map(of_draw).collect();
+        (crate::special::log_sum_exp(&l), size)
+    }
+
+    proptest! {
+        #[test]
+        fn polynomials_combine_and_pull_as_written(rows in 1_usize..7, draws in 1_usize..130) {
+            let matrix = Matrix::from_fn(rows, draws, coefficient);
+            let panels = Panels::new(&matrix);
+            let q: Vec<f64> = (0..rows).map(|k| (k as f64 + 0.5).sin()).collect();
+            let (mut out, mut back) = (vec![0.0; draws], vec![0.0; rows]);
+            panels.combine(&q, &mut out);
+            // Each of the terms, none above 1.3, is rounded a few times.
+            let bound = |terms: usize| 8.0 * terms as f64 * f64::EPSILON * 1.3 * terms as f64;
+            for (s, out) in out.iter().enumerate() {
+                let exact: f64 = (0..rows).map(|k| q[k] * matrix[(k, s)]).sum();
+                prop_assert!((out - exact).abs() <= bound(rows));
+            }
+            let lanes: Vec<Lanes> = q.iter().map(|q| Aligned(std::array::from_fn(|p| q * (p as f64 + 1.0)))).collect();
+            let mut points = vec![0.0; 3 * draws];
+            panels.combine_points(&lanes, 3, &mut points);
+            for (i, value) in points.iter().enumerate() {
+                prop_assert!((value - out[i % draws] * (i / draws + 1) as f64).abs() <= 3.0 * bound(rows));
+            }
+            panels.pull(&out, &mut Vec::new(), &mut back);
+            for (k, back) in back.iter().enumerate() {
+                let exact: f64 = (0..draws).map(|s| matrix[(k, s)] * out[s]).sum();
+                prop_assert!((back - exact).abs() <= 1.3 * rows as f64 * bound(draws));
+            }
+            let picked: Vec<usize> = (0..draws).step_by(3).collect();
+            let mut of_picked = vec![0.0; picked.len()];
+            panels.select(&picked).combine(&q, &mut of_picked);
+            for (value, s) in of_picked.iter().zip(&picked) {
+                prop_assert!((value - out[*s]).abs() <= 2.0 * bound(rows));
+            }
+        }
+
+        #[test]
+        fn pooled_log_likelihoods_are_their_sums(draws in 1_usize..130) {
+            let (two, scratch) = (two(draws), &mut PoolScratch::default());
+            let log_alpha: Vec<f64> = (0..draws).map(|s| -(draws as f64).ln() + 0.5 * (s as f64).sin()).collect();
+            let (features, bases) = (features(0.0), FORMS.map(|form| form.base));
+            let (exact, size) = naive(draws, &features, bases, &log_alpha);
+            let value = pool_log_mean_exp(&two, &features, &FORMS, &log_alpha, scratch);
+            let bound = 32.0 * f64::EPSILON * size;
+            prop_assert!((value - exact).abs() <= bound, "{value} {exact}");
+            // Derivatives by differences: of third derivatives below ten, at steps of 1e-5.
+            let difference = |f: &dyn Fn(f64) -> f64| (f(1e-5) - f(-1e-5)) / 2e-5;
+            let tolerance = 10.0 * 1e-10 + bound / 1e-5;
+            for c in 0..2 {
+                for k in 0..features[c].len() {
+                    let by = difference(&|h| {
+                        let mut moved = features.clone();
+                        moved[c][k] += h;
+                        naive(draws, &moved, bases, &log_alpha).0
+                    });
+                    prop_assert!((scratch.pulled[c].by_feature[k] - by).abs() <= tolerance);
+                }
+                let by = difference(&|h| {
+                    let mut moved = bases;
+                    moved[c] += h;
+                    naive(draws, &features, moved, &log_alpha).0
+                });
+                // The logarithm and the reciprocal of v have third derivatives up to 6 size / v^3.
+                let tolerance = tolerance + 6.0 * size / 0.4_f64.powi(3) * 1e-10;
+                prop_assert!((scratch.pulled[c].by_variance - by).abs() <= tolerance);
+            }
+        }
+
+        #[test]
+        fn points_together_are_points_by_themselves(draws in 1_usize..130) {
+            let (two, scratch) = (two(draws), &mut PoolScratch::default());
+            let log_alpha = vec![-(draws as f64).ln(); draws];
+            let own: Vec<[Vec<f64>; 2]> = (0..POINTS).map(|p| features(0.1 * p as f64)).collect();
+            let base = |c: usize, p: usize| FORMS[c].base * (1.0 + 0.1 * p as f64);
+            let lanes: Vec<Vec<Lanes>> = (0..2)
+                .map(|c| (0..own[0][c].len()).map(|k| Aligned(std::array::from_fn(|p| own[p][c][k]))).collect())
+                .collect();
+            let forms: Vec<PointForms> = (0..2)
+                .map(|c| {
+                    let Form { alpha, beta, gamma, .. } = FORMS[c];
+                    PointForms { base: std::array::from_fn(|p| base(c, p)), alpha, beta, gamma }
+                })
+                .collect();
+            let mut pulled = ManyPulled::default();
+            let values = pool_many(&two, &lanes, &forms, &log_alpha, scratch, &mut pulled);
+            for p in 0..POINTS {
+                let forms = [0, 1].map(|c| Form { base: base(c, p), ..FORMS[c] });
+                let value = pool_log_mean_exp(&two, &own[p], &forms, &log_alpha, scratch);
+                let (_, size) = naive(draws, &own[p], forms.map(|form| form.base), &log_alpha);
+                let bound = 64.0 * f64::EPSILON * size;
+                prop_assert!((values[p] - value).abs() <= bound);
+                for c in 0..2 {
+                    // Derivatives are sums of weights, which carry the error of a log-likelihood, times gamma / v.
+                    let bound = bound * 1.5 / 0.4 * size;
+                    let pairs = pulled.by_feature[c].iter().zip(&scratch.pulled[c].by_feature);
+                    prop_assert!(pairs.into_iter().all(|(a, b)| (a[p] - b).abs() <= bound));
+                    prop_assert!((pulled.by_variance[c][p] - scratch.pulled[c].by_variance).abs() <= bound / 0.4);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn many_draws_are_summed_in_chunks() {
+        let draws = 2 * CHUNK + 61;
+        let (two, scratch) = (two(draws), &mut PoolScratch::default());
+        let log_alpha = vec![-(draws as f64).ln(); draws];
+        let (features, bases) = (features(0.0), FORMS.map(|form| form.base));
+        let (exact, size) = naive(draws, &features, bases, &log_alpha);
+        let value = pool_log_mean_exp(&two, &features, &FORMS, &log_alpha, scratch);
+        // A sum of as many terms, in lanes and chunks.
+        assert!((value - exact).abs() <= f64::EPSILON * (32.0 * size + draws as f64 / LANES as f64), "{value} {exact}");
+        assert_eq!(scratch.passes.len(), 3);
+    }
+
+    #[test]
+    fn draws_that_exclude_the_data_have_no_say() {
+        let (two, scratch) = (two(50), &mut PoolScratch::default());
+        let mut log_alpha = vec![f64::NEG_INFINITY; 50];
+        assert_eq!(pool_log_mean_exp(&two, &features(0.0), &FORMS, &log_alpha, scratch), f64::NEG_INFINITY);
+        assert!(scratch.pulled[1].by_feature.iter().all(|by| *by == 0.0));
+        log_alpha[7] = 0.0;
+        let value = pool_log_mean_exp(&two, &features(0.0), &FORMS, &log_alpha, scratch);
+        let (exact, size) = naive(50, &features(0.0), FORMS.map(|form| form.base), &log_alpha);
+        assert!((value - exact).abs() <= 32.0 * f64::EPSILON * size.min(1e3));
+    }
+}
