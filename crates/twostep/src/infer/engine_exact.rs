@@ -9,11 +9,12 @@ use super::{Derived, Diagnostics, Engine, IPosterior, InferSpec, Prepared, agree
 use crate::draws::pick_weighted;
 use crate::error::{Error, Result};
 use crate::kernels;
+use crate::kernels::mixture::Mixture;
 use crate::likelihood::{Family, NoiseSpec, Sd};
 use crate::matrix::{Matrix, cholesky, in_triangle, solve_lower, solve_lower_transposed};
 use crate::monitor::Monitor;
 use crate::prior::Prior;
-use crate::special::{log_sum_exp, normal_density, normal_quantile};
+use crate::special::log_sum_exp;
 use crate::stream::Stream;
 use crate::surrogate::{Scratch, Surrogate};
 use crate::train::PROBABILITIES;
@@ -241,65 +242,12 @@ impl Solved<'_> {
     }
 }
 
-/// `sum_s w_s N(m_s, sd_s^2)` of one quantity.
-#[derive(Default)]
-struct Mixture {
-    weights: Vec<f64>,
-    means: Vec<f64>,
-    inverse_sds: Vec<f64>,
-}
-
-impl Mixture {
-    /// Probability below `x`, and density there.
-    fn at(&self, x: f64) -> (f64, f64) {
-        kernels::normal_mixture(x, &self.weights, &self.means, &self.inverse_sds)
-    }
-
-    fn moments(&self) -> (f64, f64) {
-        let mean = kernels::dot(&self.weights, &self.means);
-        let parts = self.weights.iter().zip(&self.means).zip(&self.inverse_sds);
-        let variance: f64 = parts.map(|((w, m), inverse)| w * (inverse.powi(-2) + (m - mean).powi(2))).sum();
-        (mean, variance.sqrt())
-    }
-
-    /// The quantile by Newton's method on `Phi^-1(F(x))`, which is a line for a single normal, within a bracket.
-    fn quantile(&self, p: f64, (mean, sd): (f64, f64)) -> f64 {
-        // Where the density is not tiny, rounding of the probability moves x by no more; elsewhere the bracket closes.
-        const CONVERGED: f64 = 1e-12;
-        let z = normal_quantile(p);
-        let components = self.means.iter().zip(&self.inverse_sds).map(|(m, inverse)| m + z / inverse);
-        // The quantile of a mixture lies between those of its components.
-        let (mut low, mut high) =
-            components.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (x.min(low), x.max(high)));
-        let mut x = (mean + z * sd).clamp(low, high);
-        // Halving alone closes a bracket of doubles in some sixty steps.
-        for _ in 0..200 {
-            let (below, density) = self.at(x);
-            if below < p {
-                low = x
-            } else {
-                high = x
-            }
-            let here = normal_quantile(below.clamp(0.0, 1.0));
-            let newton = x + (z - here) * normal_density(here) / density;
-            if (newton - x).abs() <= CONVERGED * sd {
-                return newton;
-            }
-            x = if newton > low && newton < high { newton } else { 0.5 * (low + high) };
-            if x == low || x == high {
-                break;
-            }
-        }
-        x
-    }
-
-    fn summary(&self, name: &str) -> QuantitySummary {
-        let moments = self.moments();
-        let quantiles = PROBABILITIES.map(|p| self.quantile(p, moments));
-        // Beyond, the tails hold nothing that a highest-density set would.
-        let ends = [5e-4, 1.0 - 5e-4].map(|p| self.quantile(p, moments));
-        from_density(name, moments, quantiles, ends, &|x| self.at(x).1)
-    }
+fn summary(mixture: &Mixture, name: &str) -> QuantitySummary {
+    let moments = mixture.moments();
+    let quantiles = PROBABILITIES.map(|p| mixture.quantile(p, moments));
+    // Beyond, the tails hold nothing that a highest-density set would.
+    let ends = [5e-4, 1.0 - 5e-4].map(|p| mixture.quantile(p, moments));
+    from_density(name, moments, quantiles, ends, &|x| mixture.at(x).1)
 }
 
 /// The I-posterior by one method, for `answer` to read from.
@@ -361,10 +309,10 @@ pub(super) fn infer(
         let (draws, t_draws): (Vec<_>, Vec<_>) = drawn.collect::<Vec<_>>().into_iter().unzip();
         let names = prepared.prior.names();
         let mut unknowns: Vec<QuantitySummary> =
-            names.iter().enumerate().map(|(d, name)| solved.unknown(d).summary(name)).collect();
+            names.iter().enumerate().map(|(d, name)| summary(&solved.unknown(d), name)).collect();
         for (derived, (name, f)) in prepared.derived.iter().zip(prepared.quantities().iter().skip(names.len())) {
             unknowns.push(match slope(derived, names) {
-                Some(slope) if slope.iter().any(|slope| *slope != 0.0) => solved.marginal(&**f, &slope).summary(name),
+                Some(slope) if slope.iter().any(|slope| *slope != 0.0) => summary(&solved.marginal(&**f, &slope), name),
                 _ => from_draws(name, &draws, &**f),
             });
         }
@@ -430,37 +378,4 @@ pub(super) fn locate(
         })
     };
     spec.methods.iter().map(by_method).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::special::normal_cdf;
-
-    #[test]
-    fn quantiles_of_a_mixture_are_found_whatever_its_shape() {
-        let mixture = |parts: &[[f64; 3]]| Mixture {
-            weights: parts.iter().map(|p| p[0]).collect(),
-            means: parts.iter().map(|p| p[1]).collect(),
-            inverse_sds: parts.iter().map(|p| 1.0 / p[2]).collect(),
-        };
-        let shapes = [
-            mixture(&[[1.0, 3.0, 0.2]]),
-            // Two modes with next to nothing between them, the first with a probability that is asked for.
-            mixture(&[[0.05, -4.0, 0.1], [0.95, 6.0, 0.3]]),
-            mixture(&[[0.5, 0.0, 1e-3], [0.5, 0.0, 10.0]]),
-            mixture(&[[1e-9, -1e3, 1.0], [1.0 - 1e-9, 0.0, 1.0]]),
-        ];
-        for shape in &shapes {
-            let moments = shape.moments();
-            for p in [1e-6, 0.05, 0.25, 0.5, 0.95, 1.0 - 1e-6] {
-                let x = shape.quantile(p, moments);
-                let parts = shape.weights.iter().zip(&shape.means).zip(&shape.inverse_sds);
-                let below: f64 = parts.map(|((w, m), inverse)| w * normal_cdf((x - m) * inverse)).sum();
-                // Rounding of x, of its place in sds and of a probability.
-                let size = 1.0 + shape.at(x).1 * x.abs();
-                assert!((below - p).abs() <= 64.0 * f64::EPSILON * size, "{p}: {below} at {x}");
-            }
-        }
-    }
 }

@@ -107,6 +107,13 @@ pub struct Workspace {
     pool: PoolWorkspace,
 }
 
+impl Workspace {
+    /// How often pooled log-likelihoods have read the coefficients of all draws.
+    pub(super) fn readings(&self) -> usize {
+        self.pool.scratch.readings
+    }
+}
+
 /// Buffers of pooled log-likelihoods, by class.
 #[derive(Clone, Default)]
 struct PoolWorkspace {

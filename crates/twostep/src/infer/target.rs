@@ -64,6 +64,11 @@ impl<'a> Target<'a> {
         self
     }
 
+    /// How often the coefficients of all draws were read, where one reading gives value and gradient: a measure of work.
+    pub fn readings(&self) -> usize {
+        self.workspace.readings()
+    }
+
     /// Pooled log-likelihood at natural values, with its gradient in `by_x` order; for benchmarks and tests.
     pub fn log_likelihood(&mut self, x: &[f64], gradient: &mut [f64]) -> f64 {
         let n = self.likelihoods.n_unknowns();

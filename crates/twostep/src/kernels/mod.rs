@@ -1,5 +1,6 @@
 //! The hot loops over draws, compiled once per instruction set and chosen at run time.
 
+pub(crate) mod mixture;
 pub(crate) mod panels;
 
 use crate::matrix::Matrix;

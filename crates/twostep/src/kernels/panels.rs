@@ -405,6 +405,8 @@ struct ClassPass {
 pub(crate) struct PoolScratch {
     passes: Vec<Pass>,
     many: Vec<ManyPass>,
+    /// How often the coefficients of all draws were read.
+    pub(crate) readings: usize,
     pub(crate) pulled: Vec<Pulled>,
 }
 
@@ -421,6 +423,7 @@ pub(crate) fn pool_log_mean_exp(
 ) -> f64 {
     let draws = log_alpha.len();
     let chunks = draws.div_ceil(CHUNK).max(1);
+    scratch.readings += 1;
     scratch.passes.resize_with(chunks, Pass::default);
     let run = |(chunk, pass): (usize, &mut Pass)| {
         pass.reset(classes);
@@ -644,6 +647,7 @@ pub(crate) fn pool_many(
 ) -> [f64; POINTS] {
     let draws = log_alpha.len();
     let chunks = draws.div_ceil(CHUNK).max(1);
+    scratch.readings += 1;
     scratch.many.resize_with(chunks, ManyPass::default);
     let run = |(chunk, pass): (usize, &mut ManyPass)| {
         pass.reset(classes);

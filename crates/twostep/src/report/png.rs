@@ -39,5 +39,17 @@ pub fn png(svg: &str, scale: f64) -> Result<Vec<u8>> {
         .ok_or_else(|| failed("the image is empty or too large".into()))?;
     let transform = tiny_skia::Transform::from_scale(scale as f32, scale as f32);
     resvg::render(&tree, transform, &mut image.as_mut());
-    image.encode_png().map_err(|e| failed(e.to_string()))
+    let (width, height) = (image.width(), image.height());
+    let mut out = Vec::new();
+    let mut encoder = png::Encoder::new(&mut out, width, height);
+    encoder.set_color(png::ColorType::Rgba);
+    encoder.set_depth(png::BitDepth::Eight);
+    // A tenth of the time for a third more bytes: figures are made anew whenever a number changes.
+    encoder.set_compression(png::Compression::Fast);
+    let written = encoder.write_header().and_then(|mut writer| {
+        writer.write_image_data(&image.take_demultiplied())?;
+        writer.finish()
+    });
+    written.map_err(|e| failed(e.to_string()))?;
+    Ok(out)
 }

@@ -3,6 +3,7 @@
 
 use super::{LeaveOneOut, PROBABILITIES, ParameterSummary};
 use crate::error::{Error, Result};
+use crate::kernels::mixture::Mixture;
 use crate::matrix::{Matrix, cholesky, in_triangle, solve_lower, solve_lower_transposed};
 use crate::mcmc::quadrature::{self, Axis, Components, NODES};
 use crate::monitor::Proceed;
@@ -267,12 +268,17 @@ impl Exact {
                 Some((weight, marginals))
             })
             .collect();
+        let total: f64 = conditionals.iter().map(|(weight, _)| weight).sum();
         let mut out: Vec<ParameterSummary> = (0..p)
             .into_par_iter()
             .map(|j| {
-                let parts: Vec<(f64, f64, f64)> =
-                    conditionals.iter().map(|(w, marginals)| (*w, marginals[j].0, marginals[j].1)).collect();
-                mixture_summary(&names[j], &parts)
+                let of = |f: &dyn Fn(&(f64, Vec<(f64, f64)>)) -> f64| conditionals.iter().map(f).collect();
+                let mixture = Mixture {
+                    weights: of(&|(weight, _)| weight / total),
+                    means: of(&|(_, marginals)| marginals[j].0),
+                    inverse_sds: of(&|(_, marginals)| marginals[j].1.recip()),
+                };
+                mixture_summary(&names[j], &mixture)
             })
             .collect();
         out.push(match &self.grid {
@@ -344,26 +350,13 @@ fn rotate(z: &mut [f64]) {
     }
 }
 
-/// Summary of `sum_k w_k N(m_k, s_k^2)`.
-fn mixture_summary(name: &str, parts: &[(f64, f64, f64)]) -> ParameterSummary {
-    let total: f64 = parts.iter().map(|p| p.0).sum();
-    let mean = parts.iter().map(|(w, m, _)| w * m).sum::<f64>() / total;
-    let variance = parts.iter().map(|(w, m, s)| w * (s * s + (m - mean).powi(2))).sum::<f64>() / total;
-    let reach = parts.iter().fold(0.0_f64, |r, (_, m, s)| r.max((m - mean).abs() + 9.0 * s));
-    let quantiles = PROBABILITIES.map(|q| {
-        let (mut low, mut high) = (mean - reach, mean + reach);
-        for _ in 0..70 {
-            let x = 0.5 * (low + high);
-            let cdf = parts.iter().map(|(w, m, s)| w * normal_cdf((x - m) / s)).sum::<f64>() / total;
-            if cdf < q { low = x } else { high = x }
-        }
-        0.5 * (low + high)
-    });
+fn mixture_summary(name: &str, mixture: &Mixture) -> ParameterSummary {
+    let moments = mixture.moments();
     ParameterSummary {
         name: name.into(),
-        mean,
-        sd: variance.sqrt(),
-        quantiles,
+        mean: moments.0,
+        sd: moments.1,
+        quantiles: PROBABILITIES.map(|p| mixture.quantile(p, moments)),
         r_hat: None,
         ess_bulk: None,
         mcse_mean: None,

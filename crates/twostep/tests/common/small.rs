@@ -76,6 +76,13 @@ impl Small {
         Self::new(surrogate, &coefficients, &sigma_a, 2)
     }
 
+    /// The same with so many unknowns, where the surrogate takes them.
+    pub fn with_unknowns(mut self, n: usize) -> Self {
+        let prior = self.unknowns.marginals()[0].clone();
+        self.unknowns = Prior::new((0..n).map(|d| format!("w{d}")).collect(), vec![prior; n]).unwrap();
+        self
+    }
+
     pub fn measure(mut self, y: Vec<f64>, known: Matrix) -> Self {
         self.measured = Measured { y, known, ..self.measured };
         self
