@@ -415,11 +415,15 @@ Random = _design("random", "Points at random, which depend on the seed.")
 
 @dataclass(frozen=True, repr=False)
 class Nuts(Spec):
-    """NUTS: chains, steps of warm-up, and, in the I-step, draws of each chain."""
+    """NUTS: chains, steps of warm-up, and, in the I-step, draws of each chain and which T-draws E-Post fits.
+
+    ``fits`` is ``"needed"``, as many as make the others known by reliable importance weights, or ``"all"``.
+    """
 
     chains: Optional[int] = None
     warmup: Optional[int] = None
     draws: Optional[int] = None
+    fits: Optional[str] = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -472,6 +476,8 @@ class Infer(Spec):
     """The I-step: methods of propagation, the one that leads, and the engine that computes them.
 
     A method is one of the paper, ``"e-lik"``, ``"e-post"``, ``"point"``, ``"e-log-lik"``, or a :class:`twostep.Propagation`.
+    ``clusters`` is ``"none"``, a number of clusters that replace the T-draws, or ``"auto"``: as many as it takes, corrected to all T-draws
+    with a stated error.
     """
 
     methods: Optional[Sequence[Union[str, Propagation]]] = None

@@ -127,7 +127,7 @@ fn inferred(posterior: &TPosterior, engine: Engine) -> Vec<IPosterior> {
 }
 
 fn inferred_by(posterior: &TPosterior, engine: Engine, methods: Vec<Method>) -> Vec<IPosterior> {
-    let nuts = NutsSpec { chains: 2, warmup: 300, draws: 250 };
+    let nuts = NutsSpec { chains: 2, warmup: 300, draws: 250, ..InferSpec::default().nuts };
     let spec = InferSpec { engine, methods, sigma_a: true, nuts, ..InferSpec::default() };
     let known = Matrix::from_rows(3, 1, vec![0.2, 1.0, 1.8]);
     let measured = [Measured { output: "y".into(), y: vec![0.3, 0.5, 0.75], known, sd: None }];

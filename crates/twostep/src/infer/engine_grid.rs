@@ -5,7 +5,7 @@ use super::integrated::{Integrated, Pooling, Work};
 use super::locate::{Located, Place};
 use super::propagation::Method;
 use super::summary::{QuantitySummary, derived_from_grid, from_draws, from_grid};
-use super::{Diagnostics, Engine, IPosterior, InferSpec, Prepared, agreement, favoured};
+use super::{Clustering, Diagnostics, Engine, IPosterior, InferSpec, Prepared, agreement, favoured};
 use crate::error::Result;
 use crate::kernels::panels::POINTS;
 use crate::matrix::Matrix;
@@ -20,6 +20,8 @@ use rayon::prelude::*;
 const AIM: f64 = 1e-3;
 /// Tolerances that are tried for it, one after the other. The first is for mixtures of many T-draws, whose errors average out.
 const TOLERANCES: [f64; 5] = [1.0, 0.1, 1e-2, 1e-3, 1e-4];
+/// Stated error that is aimed at where clusters say where to look: a fifth of what is promised there.
+const CLUSTERED_AIM: f64 = 0.01;
 
 pub(super) fn infer(
     prepared: &Prepared,
@@ -30,7 +32,7 @@ pub(super) fn infer(
     monitor.progress("infer", 0, spec.methods.len());
     let mut out: Vec<IPosterior> = Vec::new();
     for &method in &spec.methods {
-        out.push(infer_by(prepared, spec, method, stream, monitor)?);
+        out.push(infer_by(prepared, None, spec, method, stream, monitor)?);
         monitor.progress("infer", out.len(), spec.methods.len());
     }
     Ok(out)
@@ -48,7 +50,7 @@ pub(super) fn locate(
 
 /// Log evidence of every T-draw.
 pub(super) fn log_evidences(prepared: &Prepared, spec: &InferSpec, monitor: &dyn Monitor) -> Result<Vec<f64>> {
-    solve(prepared, spec, Method::EPost, monitor, |solved| solved.resolved.refined.log_evidence.clone())
+    solve(prepared, None, spec, Method::EPost, monitor, |solved| solved.resolved.refined.log_evidence.clone())
 }
 
 /// Log evidence of every T-draw, and mean and sd of each unknown (rows) given each of them (columns): by the nodes of E-Post, where
@@ -58,7 +60,7 @@ pub(super) fn components(
     spec: &InferSpec,
     monitor: &dyn Monitor,
 ) -> Result<(Vec<f64>, Matrix, Matrix)> {
-    solve(prepared, spec, Method::EPost, monitor, |solved| {
+    solve(prepared, None, spec, Method::EPost, monitor, |solved| {
         let (grid, offset) = (&solved.resolved.grid, &solved.offset);
         let mut nodes: Vec<(Vec<f64>, f64)> = Vec::new();
         // Nodes that cannot move a digit.
@@ -82,14 +84,46 @@ pub(super) fn components(
     })
 }
 
+/// E-Lik and E-Post of all T-draws on cells that `some` of the T-draws ask for, refined further where all do: what looks everywhere
+/// looks with the few.
+pub(super) fn infer_on_cells_of(
+    prepared: &Prepared,
+    some: &Prepared,
+    spec: &InferSpec,
+    stream: Stream,
+    monitor: &dyn Monitor,
+) -> Result<Vec<IPosterior>> {
+    let n_clusters = some.likelihoods.n_draws();
+    let by_method = |&method: &Method| {
+        let mut answer = infer_by(prepared, Some(some), spec, method, stream, monitor)?;
+        // So loose a grid knows its error less well than a fine one; what it aims at is what it states at least.
+        let stated = |error: f64| error.max(CLUSTERED_AIM);
+        for unknown in &mut answer.unknowns {
+            unknown.quadrature_error = unknown.quadrature_error.map(stated);
+        }
+        let error = stated(answer.diagnostics.quadrature_error.unwrap_or(0.0));
+        answer.diagnostics.quadrature_error = Some(error);
+        answer.diagnostics.clusters = Some(Clustering { clusters: n_clusters, k_hat: None, error });
+        answer.trust = format!(
+            "grid, {n_clusters} clusters corrected to all {} T-draws; error < {:.2} sd",
+            prepared.draws.n_draws(),
+            (1e2 * error).ceil() / 1e2
+        );
+        answer.trust += &answer.diagnostics.evidence_agreement.map_or_else(String::new, favoured);
+        Ok(answer)
+    };
+    spec.methods.iter().map(by_method).collect()
+}
+
 fn infer_by(
     prepared: &Prepared,
+    some: Option<&Prepared>,
     spec: &InferSpec,
     method: Method,
     stream: Stream,
     monitor: &dyn Monitor,
 ) -> Result<IPosterior> {
-    solve(prepared, spec, method, monitor, |solved| {
+    solve(prepared, some, spec, method, monitor, |solved| {
         let Solved { components, resolved: Resolved { grid, complete, .. }, offset, .. } = solved;
         let (sigmas, shares) = components.marginals(grid, offset);
         let stream = stream.named(method.name()).named("draws");
@@ -118,7 +152,7 @@ fn locate_by(
     truth: &[Option<f64>],
     monitor: &dyn Monitor,
 ) -> Result<Located> {
-    solve(prepared, spec, method, monitor, |solved| {
+    solve(prepared, None, spec, method, monitor, |solved| {
         let Solved { components, resolved: Resolved { grid, error, .. }, offset, .. } = solved;
         let dim = grid.dim();
         let (sigmas, shares) = match truth[dim..].iter().any(Option::is_some) || method == Method::ELik {
@@ -154,8 +188,10 @@ struct Solved<'a> {
 impl Solved<'_> {
     /// `shares` are those of the T-draws in the posterior.
     fn diagnostics(&self, shares: &[f64]) -> Diagnostics {
-        let Resolved { refined, .. } = &self.resolved;
-        let mut diagnostics = Diagnostics { evaluations: refined.evaluations, ..Diagnostics::default() };
+        let Resolved { refined, on_fewer, .. } = &self.resolved;
+        let likelihood_evaluations = refined.evaluations * self.components.n_draws() + on_fewer;
+        let mut diagnostics =
+            Diagnostics { evaluations: refined.evaluations, likelihood_evaluations, ..Diagnostics::default() };
         if !self.method.is_weighted() {
             diagnostics.log_evidence = Some(match refined.log_evidence.as_slice() {
                 [one] => *one,
@@ -171,9 +207,10 @@ impl Solved<'_> {
     }
 }
 
-/// Refines a method's grid, and lets `answer` read from it.
+/// Refines a method's grid, and lets `answer` read from it; from the cells of `some` T-draws, where given.
 fn solve<T>(
     prepared: &Prepared,
+    some: Option<&Prepared>,
     spec: &InferSpec,
     method: Method,
     monitor: &dyn Monitor,
@@ -191,7 +228,8 @@ fn solve<T>(
         Pooling::Each => propagation.mix(&log_alpha, log_evidence).expect("mixtures have weights"),
         Pooling::Averaged | Pooling::Pooled(_) => vec![0.0],
     };
-    let resolved = resolve(&components, &mix, &|| monitor.proceed())?;
+    let fewer = some.map(|some| Integrated::new(&some.likelihoods, &some.prior, some.log_alpha(), pooling));
+    let resolved = resolve(&components, fewer.as_ref(), &mix, &|| monitor.proceed())?;
     let offset = match pooling {
         Pooling::Averaged => log_alpha.clone(),
         Pooling::Each | Pooling::Pooled(_) => resolved.refined.offsets(&resolved.weights),
@@ -202,6 +240,8 @@ fn solve<T>(
 /// The refined cells, with the weights and density of the mixture.
 struct Resolved<'a> {
     refined: Refined<'a, Integrated<'a>>,
+    /// Log-likelihoods that a grid on fewer T-draws took before.
+    on_fewer: usize,
     /// Whether the first tolerance was met within the allowed memory.
     complete: bool,
     weights: Vec<f64>,
@@ -214,21 +254,29 @@ struct Resolved<'a> {
 /// errors do not average out.
 fn resolve<'a>(
     components: &'a Integrated<'a>,
+    fewer: Option<&Integrated<'_>>,
     mix: &dyn Fn(&[f64]) -> Vec<f64>,
     proceed: Proceed<'_>,
 ) -> Result<Resolved<'a>> {
     let settings = TOLERANCES.map(|tolerance| Settings { tolerance, ..Settings::default() });
     let mut stricter = settings[usize::from(!components.is_mixture())..].iter();
     let first = stricter.next().expect("there are several tolerances");
-    let mut refined = quadrature::refine(components, first, proceed)?;
+    let (aim, mut refined, on_fewer) = match fewer {
+        None => (AIM, quadrature::refine(components, first, proceed)?, 0),
+        Some(fewer) => {
+            let cells = quadrature::refine(fewer, first, proceed)?;
+            let on_fewer = cells.evaluations * fewer.n_draws();
+            (CLUSTERED_AIM, cells.for_others(components, first, proceed)?, on_fewer)
+        }
+    };
     let complete = refined.converged;
     loop {
         let weights = mix(&refined.log_evidence);
         let grid = refined.mixture(&weights);
         let error = (0..grid.dim()).map(|d| grid.error(d, &PROBABILITIES)).fold(0.0, f64::max);
         match stricter.next() {
-            Some(settings) if error > AIM && refined.converged => refined = refined.further(settings, proceed)?,
-            _ => return Ok(Resolved { refined, complete, weights, grid, error }),
+            Some(settings) if error > aim && refined.converged => refined = refined.further(settings, proceed)?,
+            _ => return Ok(Resolved { refined, on_fewer, complete, weights, grid, error }),
         }
     }
 }

@@ -1,15 +1,18 @@
-//! I-posteriors by NUTS, the paper's sampler: chains from the prior, E-Post as independent fits with a transferred metric,
+//! I-posteriors by NUTS, the paper's sampler: chains from the prior, E-Post by fits of as many T-draws as make all others known,
 //! and a check for modes that no chain visited.
 
+use super::clusters::Proposal;
 use super::engine_smc::evidence_agreement;
 use super::propagation::Method;
+use super::reweight::{self, Points, Table};
 use super::summary::{QuantitySummary, Replicated, Unit};
 use super::target::Target;
-use super::{Diagnostics, IPosterior, InferSpec, Prepared, favoured, per_draw};
+use super::{Diagnostics, Fits, IPosterior, InferSpec, Prepared, favoured, per_draw};
 use crate::error::{Error, Result};
+use crate::kernels;
 use crate::mcmc::nuts::{self, Chain, Metric};
 use crate::mcmc::{chains, diagnostics};
-use crate::monitor::{Monitor, counting};
+use crate::monitor::{Monitor, Proceed, counting};
 use crate::stream::Stream;
 use crate::train::PROBABILITIES;
 use rayon::prelude::*;
@@ -88,6 +91,7 @@ fn pooled(
         e_bfmi: Some(chains.iter().map(|c| diagnostics::e_bfmi(&c.energy())).fold(f64::INFINITY, f64::min)),
         max_r_hat: Some(worst),
         evaluations: chains.iter().map(|c| c.gradients as usize).sum(),
+        likelihood_evaluations: chains.iter().map(|c| c.gradients as usize * likelihoods.n_draws()).sum(),
         ..Diagnostics::default()
     };
     let mut warnings = Vec::new();
@@ -147,6 +151,58 @@ fn pooled(
     })
 }
 
+/// Stretches of a chain that are taken for independent: each is many times as long as the chain remembers.
+const STRETCHES: usize = 8;
+
+/// E-Lik under clusters as a proposal for all T-draws; none where the chains disagree or overlooked part of it.
+pub(super) fn propose<T>(
+    clustered: &Prepared,
+    spec: &InferSpec,
+    stream: Stream,
+    monitor: &dyn Monitor,
+    judge: &mut dyn FnMut(&Proposal<'_>) -> Result<T>,
+) -> Result<Option<T>> {
+    let proceed = || monitor.proceed();
+    let propagation = Method::ELik.propagation(spec.point);
+    let (likelihoods, log_alpha) = (&clustered.likelihoods, clustered.log_alpha());
+    let target = Target::new(likelihoods, &clustered.prior, &*propagation, log_alpha);
+    let sample = |draws: usize, stream: Stream| {
+        let settings = nuts::Settings { warmup: spec.nuts.warmup, draws, ..nuts::Settings::default() };
+        chains::sample(&target, &settings, spec.nuts.chains, None, stream, &proceed)
+    };
+    let base = sample(spec.nuts.draws, stream.named("chains"))?;
+    let worst = |chains: &[Chain]| {
+        let of = |d: usize| diagnostics::r_hat(&chains.iter().map(|c| c.coordinate(d)).collect::<Vec<_>>());
+        (0..clustered.prior.len()).map(of).fold(1.0, |m: f64, r| if r.is_nan() { f64::INFINITY } else { m.max(r) })
+    };
+    let check = chains::check(&target.clone().cheap(), &base, stream.named("check"), &proceed)?;
+    if worst(&base) > 1.01 || check.overlooked.is_some() {
+        return Ok(None);
+    }
+    let gradients = |chains: &[Chain]| chains.iter().map(|c| c.gradients as usize).sum::<usize>();
+    let first = base.iter().map(|c| c.draws.len()).sum();
+    let draw = |n: usize, stream: Stream| {
+        let longer = if n > first { sample(n.div_ceil(base.len()), stream)? } else { Vec::new() };
+        let chains = if longer.is_empty() { &base } else { &longer };
+        let (mut x, mut log_v, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut workspace, mut l) = (super::Workspace::default(), vec![0.0; log_alpha.len()]);
+        let n_unknowns = likelihoods.n_unknowns();
+        for chain in chains {
+            let n = chain.draws.len();
+            lengths.extend((0..STRETCHES).map(|k| (k + 1) * n / STRETCHES - k * n / STRETCHES));
+            for point in natural_draws(clustered, chain) {
+                likelihoods.set_unknowns(&point[..n_unknowns], &mut workspace);
+                likelihoods.log_likelihoods(&point[n_unknowns..], &workspace, &mut l);
+                log_v.push(-kernels::log_mean_exp_weights(log_alpha, &mut l));
+                x.push(point);
+            }
+        }
+        Ok((Points { x, log_v, runs: lengths }, gradients(&longer)))
+    };
+    let evaluations = gradients(&base);
+    judge(&Proposal { draw: &draw, evaluations, on_all: evaluations, first }).map(Some)
+}
+
 /// At most `n` draws, but one of each chain at least: chain after chain, as many of each, evenly spaced.
 fn kept(chains: &[Chain], n: usize) -> Vec<(&Chain, usize)> {
     let of_each = |length: usize| (n / chains.len()).clamp(1, length);
@@ -158,7 +214,91 @@ fn natural_draws(prepared: &Prepared, chain: &Chain) -> Vec<Vec<f64>> {
     chain.draws.iter().map(|z| prepared.natural(z)).collect()
 }
 
-/// One fit per T-draw: the first adapts in full, the others take its metric and adapt their step size.
+/// A T-draw and the chains of its posterior.
+struct Fit {
+    s: usize,
+    chains: Vec<Chain>,
+}
+
+/// What fits of single T-draws have in common.
+struct Fitter<'a> {
+    prepared: &'a Prepared,
+    spec: &'a InferSpec,
+    method: Method,
+    stream: Stream,
+    monitor: &'a dyn Monitor,
+}
+
+impl Fitter<'_> {
+    /// `f(target, settings, proceed)` of one T-draw; with a metric only the step size is adapted.
+    fn with_target<R>(
+        &self,
+        s: usize,
+        has_metric: bool,
+        f: impl FnOnce(&Target<'_>, &nuts::Settings, Stream, Proceed<'_>) -> R,
+    ) -> R {
+        let propagation = self.method.propagation(self.spec.point);
+        let own = self.prepared.likelihoods.select(&[s]);
+        let target = Target::new(&own, &self.prepared.prior, &*propagation, &[0.0]);
+        let settings = nuts::Settings {
+            warmup: if has_metric { TRANSFERRED_WARMUP } else { self.spec.nuts.warmup },
+            // The paper's length of an E-Post chain: the fits together have many draws.
+            draws: self.spec.nuts.draws.min(250),
+            ..nuts::Settings::default()
+        };
+        f(&target, &settings, self.stream.named("fits").at(s as u64), &|| self.monitor.proceed())
+    }
+
+    /// Chains from the prior.
+    fn blind(&self, s: usize, metric: Option<&Metric>) -> Result<Fit> {
+        let n_chains = self.spec.nuts.chains;
+        let chains = self.with_target(s, metric.is_some(), |target, settings, stream, proceed| {
+            chains::sample(target, settings, n_chains, metric, stream, proceed)
+        })?;
+        Ok(Fit { s, chains })
+    }
+
+    /// Chains from where those of a neighbour ended, with its metric.
+    fn from_neighbour(&self, s: usize, neighbour: &Fit) -> Result<Fit> {
+        let ends: Vec<Vec<f64>> = neighbour.chains.iter().filter_map(|c| c.draws.last().cloned()).collect();
+        let all: Vec<Vec<f64>> = neighbour.chains.iter().flat_map(|c| c.draws.iter().cloned()).collect();
+        let metric = Metric::from_draws(&all);
+        let chains = self.with_target(s, true, |target, settings, stream, proceed| {
+            chains::sample_from(target, settings, &ends, &metric, stream, proceed)
+        })?;
+        Ok(Fit { s, chains })
+    }
+
+    /// Blind fits: the first adapts in full, the others take its metric.
+    fn all_blind(&self, draws: &[usize]) -> Result<Vec<Fit>> {
+        let first = self.blind(draws[0], None)?;
+        let metric = Metric::from_draws(&first.chains[0].draws);
+        let finished = AtomicUsize::new(0);
+        draws
+            .par_iter()
+            .map(|&s| {
+                let fit = self.blind(s, Some(&metric))?;
+                self.progress(&finished, draws.len());
+                Ok(fit)
+            })
+            .collect()
+    }
+
+    fn progress(&self, finished: &AtomicUsize, total: usize) {
+        self.monitor.progress(self.method.name(), finished.fetch_add(1, Ordering::Relaxed) + 1, total);
+    }
+}
+
+/// T-draws that are fitted first, spread over the T-posterior.
+const PILOTS: usize = 24;
+/// Draws of each fit by which it is judged what else must be fitted, and of all fits together; and of those for the answer.
+const JUDGED: usize = 200;
+const MOST_JUDGED: usize = 1 << 14;
+const MOST_POOLED: usize = 1 << 15;
+/// Effective points that a T-draw needs of the fits of others.
+const COVERED: f64 = 100.0;
+
+/// E-Post: the mean of the posteriors of all T-draws, from fits of all or of as many as it takes.
 fn fits(
     prepared: &Prepared,
     spec: &InferSpec,
@@ -166,51 +306,121 @@ fn fits(
     stream: Stream,
     monitor: &dyn Monitor,
 ) -> Result<IPosterior> {
-    let proceed = || monitor.proceed();
-    let propagation = method.propagation(spec.point);
-    let alpha = prepared.log_alpha();
-    let numbered: Vec<(f64, usize)> = alpha.iter().map(|a| a.exp()).zip(0..).filter(|f| f.0 > 0.0).collect();
-    let single = [0.0];
-    let chain_settings = |warmup: usize| nuts::Settings {
-        warmup,
-        // The paper's length of an E-Post chain: the fits together have many draws.
-        draws: spec.nuts.draws.min(250),
-        ..nuts::Settings::default()
-    };
-    let run = |s: usize, metric: Option<&Metric>| -> Result<Vec<Chain>> {
-        let own = prepared.likelihoods.select(&[s]);
-        let target = Target::new(&own, &prepared.prior, &*propagation, &single);
-        let warmup = if metric.is_some() { TRANSFERRED_WARMUP } else { spec.nuts.warmup };
-        let stream = stream.named("fits").at(s as u64);
-        chains::sample(&target, &chain_settings(warmup), spec.nuts.chains, metric, stream, &proceed)
-    };
-    let pilot = run(numbered[0].1, None)?;
-    let metric = Metric::from_draws(&pilot[0].draws);
-    let finished = AtomicUsize::new(0);
-    let all: Vec<Vec<Chain>> = numbered
-        .par_iter()
-        .map(|&(_, s)| {
-            let chains = run(s, Some(&metric))?;
-            monitor.progress(method.name(), finished.fetch_add(1, Ordering::Relaxed) + 1, numbered.len());
-            Ok(chains)
-        })
-        .collect::<Result<_>>()?;
-    let replicated = Replicated {
-        units: numbered
-            .iter()
-            .zip(&all)
-            .map(|((weight, _), chains)| {
-                Unit::equal(*weight, chains.iter().map(|c| natural_draws(prepared, c)).collect())
-            })
-            .collect(),
-    };
+    let fitter = Fitter { prepared, spec, method, stream, monitor };
+    let numbered: Vec<usize> =
+        (0..prepared.log_alpha().len()).filter(|&s| prepared.log_alpha()[s].exp() > 0.0).collect();
+    match spec.nuts.fits {
+        Fits::Needed if numbered.len() > 2 * PILOTS => needed_fits(&fitter),
+        _ => all_fits(&fitter, &numbered),
+    }
+}
+
+/// One fit per T-draw.
+fn all_fits(fitter: &Fitter<'_>, numbered: &[usize]) -> Result<IPosterior> {
+    let Fitter { prepared, spec, stream, .. } = fitter;
+    let all = fitter.all_blind(numbered)?;
+    let weight = |fit: &Fit| prepared.log_alpha()[fit.s].exp();
+    let natural = |fit: &Fit| fit.chains.iter().map(|c| natural_draws(prepared, c)).collect();
+    let replicated = Replicated { units: all.iter().map(|fit| Unit::equal(weight(fit), natural(fit))).collect() };
     let unknowns: Vec<QuantitySummary> =
         prepared.quantities().iter().map(|(name, f)| replicated.summary(name, &**f)).collect();
-    let worst_of_fit: Vec<f64> = (0..all.len())
-        .into_par_iter()
-        .map(|u| {
+    let (warnings, info) = judged(fitter, &all)?;
+    let effective = unknowns.iter().filter_map(|u| u.ess_bulk).fold(f64::INFINITY, f64::min);
+    let trust = format!("nuts, {} fits of {} chains; {effective:.0} effective draws", all.len(), spec.nuts.chains);
+    let (draws, units) = replicated.thin(spec.draws, stream.named("thin"));
+    let t_draws = units.iter().map(|&u| all[u].s).collect();
+    Ok(mixed(fitter, unknowns, trust, info, warnings, draws, t_draws))
+}
+
+/// Fits of as many T-draws as make the posteriors of all known by importance weights: the pooled draws of the fits are draws of
+/// `sum_k n_k p_k / N`, in which relative evidences follow from the draws themselves [Shirts 2008].
+fn needed_fits(fitter: &Fitter<'_>) -> Result<IPosterior> {
+    let Fitter { prepared, spec, stream, .. } = fitter;
+    let n_draws = prepared.likelihoods.n_draws();
+    let places = prepared.draw_features();
+    let mut all = fitter.all_blind(&prepared.spread_draws(&places, PILOTS, stream.named("pilots")))?;
+    let (mut wave, mut tables) = (PILOTS, 0);
+    let k_hat = loop {
+        let points = pool(prepared, &all, JUDGED.min(MOST_JUDGED / all.len()));
+        let covered = reweight::coverage(&prepared.likelihoods, &points);
+        tables += points.x.len();
+        let limit = reweight::largest_k_hat(points.x.len());
+        let is_fitted = |s: usize| all.iter().any(|fit| fit.s == s);
+        let is_covered = |s: usize| covered[s].0 < limit && covered[s].1 >= COVERED;
+        let others = (0..n_draws).filter(|&s| prepared.log_alpha()[s].is_finite() && !is_fitted(s));
+        let (known, mut wanting): (Vec<usize>, Vec<usize>) = others.partition(|&s| is_covered(s));
+        if wanting.is_empty() {
+            break known.iter().map(|&s| covered[s].0).fold(f64::NEG_INFINITY, f64::max);
+        }
+        // Those that are covered worst first, twice as many every time: what they bring may cover others.
+        wanting.sort_by(|&a, &b| covered[a].1.total_cmp(&covered[b].1));
+        wanting.truncate(wave);
+        wave *= 2;
+        if 2 * (all.len() + wanting.len()) > n_draws {
+            // Posteriors that have so little in common are fitted one by one.
+            return all_fits(
+                fitter,
+                &(0..n_draws).filter(|&s| prepared.log_alpha()[s].is_finite()).collect::<Vec<_>>(),
+            );
+        }
+        let finished = AtomicUsize::new(0);
+        let distance =
+            |a: usize, b: usize| -> f64 { places.row(a).iter().zip(places.row(b)).map(|(a, b)| (a - b).powi(2)).sum() };
+        let more: Vec<Fit> = wanting
+            .par_iter()
+            .map(|&s| {
+                let near = all.iter().min_by(|a, b| distance(a.s, s).total_cmp(&distance(b.s, s)));
+                let fit = near.map_or_else(|| fitter.blind(s, None), |near| fitter.from_neighbour(s, near));
+                fitter.progress(&finished, wanting.len());
+                fit
+            })
+            .collect::<Result<_>>()?;
+        all.extend(more);
+    };
+    let points = pool(prepared, &all, MOST_POOLED / all.len());
+    let table = Table::new(&prepared.likelihoods, &points, true);
+    let (log_evidence, _) = table.evidences();
+    let corrected = reweight::correct(prepared, &table, &log_evidence, true);
+    let (warnings, mut info) = judged(fitter, &all)?;
+    info.likelihood_evaluations += (tables + table.evaluations + 4 * table.pass()) * n_draws;
+    let effective = corrected.unknowns.iter().filter_map(|u| u.ess_bulk).fold(f64::INFINITY, f64::min);
+    let reliability = if k_hat.is_finite() { format!(" (k-hat {k_hat:.2} at most)") } else { String::new() };
+    let trust = format!(
+        "nuts, {} fits of {} chains for {n_draws} T-draws{reliability}; {effective:.0} effective draws",
+        all.len(),
+        spec.nuts.chains
+    );
+    let draws = corrected.draws(&points, spec.draws, stream.named("thin"));
+    let t_draws = prepared.assign(&draws, &corrected.offsets, stream.named("t-draws"));
+    Ok(mixed(fitter, corrected.unknowns, trust, info, warnings, draws, t_draws))
+}
+
+/// At most `n` draws of each fit as points of the mixture of all fits.
+fn pool(prepared: &Prepared, all: &[Fit], n: usize) -> Points {
+    let (mut x, mut lengths, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+    for fit in all {
+        let chosen = kept(&fit.chains, n.min(fit.chains.iter().map(|c| c.draws.len()).sum()));
+        counts.push(chosen.len());
+        let of_each = chosen.len() / fit.chains.len();
+        lengths.extend(std::iter::repeat_n(of_each, fit.chains.len()));
+        x.extend(chosen.into_iter().map(|(chain, i)| prepared.natural(&chain.draws[i])));
+    }
+    let fitted: Vec<usize> = all.iter().map(|fit| fit.s).collect();
+    let log_v = reweight::pooled(&prepared.likelihoods.select(&fitted), &x, &counts);
+    Points { x, log_v, runs: lengths }
+}
+
+/// What fits say about themselves: warnings, and their diagnostics.
+fn judged(fitter: &Fitter<'_>, all: &[Fit]) -> Result<(Vec<String>, Diagnostics)> {
+    let Fitter { prepared, method, stream, .. } = fitter;
+    let worst_of_fit: Vec<f64> = all
+        .par_iter()
+        .map(|fit| {
+            let natural: Vec<Vec<Vec<f64>>> = fit.chains.iter().map(|c| natural_draws(prepared, c)).collect();
+            let of =
+                |d: usize| natural.iter().map(|draws| draws.iter().map(|x| x[d]).collect()).collect::<Vec<Vec<f64>>>();
             (0..prepared.prior.len())
-                .map(|d| diagnostics::r_hat(&replicated.chains(u, &|x| x[d])))
+                .map(|d| diagnostics::r_hat(&of(d)))
                 .fold(1.0, |m: f64, r| if r.is_nan() { f64::INFINITY } else { m.max(r) })
         })
         .collect();
@@ -218,10 +428,10 @@ fn fits(
     // A sample of fits, evenly spaced over the T-draws, stands for all.
     let step = all.len().div_ceil(CHECKED_FITS);
     let mut overlooked: Vec<chains::Overlooked> = Vec::new();
-    for fit in (0..all.len()).step_by(step) {
-        let own = prepared.likelihoods.select(&[numbered[fit].1]);
-        let target = Target::new(&own, &prepared.prior, &*propagation, &single).cheap();
-        let check = chains::check(&target, &all[fit], stream.named("check").at(fit as u64), &proceed)?;
+    for (number, fit) in all.iter().enumerate().step_by(step) {
+        let check = fitter.with_target(fit.s, true, |target, _, _, proceed| {
+            chains::check(&target.clone().cheap(), &fit.chains, stream.named("check").at(number as u64), proceed)
+        })?;
         overlooked.extend(check.overlooked);
     }
     let checked = all.len().div_ceil(step);
@@ -242,37 +452,46 @@ fn fits(
             all.len()
         ));
     }
-    let chains = || all.iter().flatten();
-    let worst = worst_of_fit.iter().fold(1.0, |m: f64, r| m.max(*r));
+    let chains = || all.iter().flat_map(|fit| &fit.chains);
+    let gradients = chains().map(|c| c.gradients as usize).sum();
     let info = Diagnostics {
         divergences: Some(chains().map(Chain::divergences).sum()),
         e_bfmi: Some(chains().map(|c| diagnostics::e_bfmi(&c.energy())).fold(f64::INFINITY, f64::min)),
-        max_r_hat: Some(worst),
+        max_r_hat: Some(worst_of_fit.iter().fold(1.0, |m: f64, r| m.max(*r))),
         bad_fits: Some([bad, all.len()]),
-        evaluations: chains().map(|c| c.gradients as usize).sum(),
+        evaluations: gradients,
+        likelihood_evaluations: gradients,
         ..Diagnostics::default()
     };
-    let effective = unknowns.iter().filter_map(|u| u.ess_bulk).fold(f64::INFINITY, f64::min);
-    let trust = if warnings.is_empty() {
-        format!("nuts, {} fits of {} chains; {effective:.0} effective draws", all.len(), spec.nuts.chains)
-    } else {
-        "DO NOT USE: NUTS fits disagree or overlooked modes".into()
+    Ok((warnings, info))
+}
+
+fn mixed(
+    fitter: &Fitter<'_>,
+    unknowns: Vec<QuantitySummary>,
+    trust: String,
+    diagnostics: Diagnostics,
+    warnings: Vec<String>,
+    draws: Vec<Vec<f64>>,
+    t_draws: Vec<usize>,
+) -> IPosterior {
+    let trust = match warnings.is_empty() {
+        true => trust,
+        false => "DO NOT USE: NUTS fits disagree or overlooked modes".into(),
     };
-    let (draws, units) = replicated.thin(spec.draws, stream.named("thin"));
-    let t_draws = Some(units.iter().map(|&u| numbered[u].1).collect());
-    Ok(IPosterior {
-        method: method.name().into(),
+    IPosterior {
+        method: fitter.method.name().into(),
         version: None,
         engine: "nuts".into(),
         unknowns,
         trust,
-        diagnostics: info,
+        diagnostics,
         warnings,
         draws,
-        t_draws,
+        t_draws: Some(t_draws),
         chains: 1,
         transitions: None,
-    })
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! I-posteriors by tempered sequential Monte Carlo: every method as one pooled density in many independent runs, E-Post after
 //! a pilot that makes all of its components count alike.
 
+use super::clusters::Proposal;
 use super::propagation::Method;
+use super::reweight::Points;
 use super::summary::{Replicated, Unit};
 use super::target::Target;
 use super::{Diagnostics, IPosterior, InferSpec, Likelihoods, Prepared, Propagation, agreement, favoured, per_draw};
@@ -84,6 +86,7 @@ pub(super) fn infer(
         }
         evaluations += gradients;
     }
+    let piloted = evaluations;
     let finished = AtomicUsize::new(0);
     let populations: Vec<smc::Population> = (0..runs)
         .into_par_iter()
@@ -99,7 +102,8 @@ pub(super) fn infer(
         .iter()
         .map(|p| ((p.log_evidence - total).exp(), p.draws.iter().map(|z| prepared.natural(z)).collect()))
         .collect();
-    let mut info = Diagnostics { evaluations, ..Diagnostics::default() };
+    let likelihood_evaluations = piloted + (evaluations - piloted) * likelihoods.n_draws();
+    let mut info = Diagnostics { evaluations, likelihood_evaluations, ..Diagnostics::default() };
     let mut warnings = Vec::new();
     // What makes a T-draw count by its alpha among the particles.
     let mut corrected = offsets.clone();
@@ -168,6 +172,57 @@ pub(super) fn infer(
         chains: 1,
         transitions: None,
     })
+}
+
+/// The density under clusters as a proposal for all of `n_all` T-draws: runs on the pooled density, which count by their evidence.
+pub(super) fn propose<T>(
+    clustered: &Prepared,
+    spec: &InferSpec,
+    method: Method,
+    n_all: usize,
+    stream: Stream,
+    monitor: &dyn Monitor,
+    judge: &mut dyn FnMut(&Proposal<'_>) -> Result<T>,
+) -> Result<T> {
+    let propagation = Method::ELik.propagation(spec.point);
+    let sampler = Sampler { prepared: clustered, propagation: &*propagation, monitor };
+    let likelihoods = &clustered.likelihoods;
+    let (mut offsets, mut evaluations) = (clustered.log_alpha().to_vec(), 0);
+    if method == Method::EPost {
+        let (log_evidence, gradients) = sampler.pilot("clusters", likelihoods, stream.named("pilot"))?;
+        for (offset, z) in offsets.iter_mut().zip(&log_evidence) {
+            *offset = if z.is_finite() { *offset - z } else { f64::NEG_INFINITY };
+        }
+        // Each of these is of one cluster, not of all.
+        evaluations += gradients.div_ceil(offsets.len());
+    }
+    // As many as all T-draws would get: more runs come where more points are wanted.
+    let particles = spec.smc.particles(n_all);
+    let populations = |runs: std::ops::Range<usize>| -> Result<Vec<smc::Population>> {
+        runs.into_par_iter().map(|run| sampler.run(likelihoods, &offsets, particles, stream.at(run as u64))).collect()
+    };
+    let base = populations(0..spec.smc.runs)?;
+    let gradients: usize = base.iter().map(|p| p.gradients).sum();
+    let draw = |n: usize, _| {
+        let more = populations(base.len()..n.div_ceil(particles).max(base.len()))?;
+        let made = more.iter().map(|p| p.gradients).sum();
+        let (mut x, mut log_v, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut workspace, mut l) = (super::Workspace::default(), vec![0.0; offsets.len()]);
+        let n_unknowns = likelihoods.n_unknowns();
+        for population in base.iter().chain(&more) {
+            lengths.push(population.draws.len());
+            for z in &population.draws {
+                let point = clustered.natural(z);
+                likelihoods.set_unknowns(&point[..n_unknowns], &mut workspace);
+                likelihoods.log_likelihoods(&point[n_unknowns..], &workspace, &mut l);
+                log_v.push(population.log_evidence - kernels::log_mean_exp_weights(&offsets, &mut l));
+                x.push(point);
+            }
+        }
+        Ok((Points { x, log_v, runs: lengths }, made))
+    };
+    let first = base.len() * particles;
+    judge(&Proposal { draw: &draw, evaluations: evaluations + gradients, on_all: gradients, first })
 }
 
 /// How much each T-draw accounts for the particles of a pooled density, `r_s(x) ∝ exp(offset_s + l_s(x))`.

@@ -444,6 +444,11 @@ impl<'a> Integrated<'a> {
         }
     }
 
+    /// T-draws that are evaluated at each point.
+    pub(super) fn n_draws(&self) -> usize {
+        self.likelihoods.n_draws()
+    }
+
     /// Log prior density of the unknowns.
     fn log_prior(&self, omega: &[f64]) -> f64 {
         self.prior.marginals().iter().zip(omega).map(|(marginal, &x)| marginal.log_density(x)).sum()

@@ -1,7 +1,7 @@
 //! Where true values lie in I-posteriors, at the least cost: what calibration asks thousands of times.
 
 use super::propagation::Method;
-use super::{Diagnostics, Engine, IPosterior, InferSpec, Prepared, engine_exact, engine_grid, infer};
+use super::{Clusters, Diagnostics, Engine, IPosterior, InferSpec, Prepared, engine_exact, engine_grid, infer};
 use crate::error::{Error, Result};
 use crate::monitor::Monitor;
 use crate::stream::Stream;
@@ -42,7 +42,8 @@ pub struct Located {
 /// Locates `truth`, whose values stand in the order of [`Prepared::prior`] where they are known, in the posterior by every
 /// method of `spec`, in their order.
 ///
-/// A method's result does not depend on which others are asked for.
+/// A method's result does not depend on which others are asked for. It is that of all T-draws where `clusters = "auto"` approximates
+/// it: a trial needs no draws, and errors of another kind in each trial would be taken for the method's.
 ///
 /// # Errors
 /// Those of the engine, or an interruption.
@@ -54,7 +55,8 @@ pub fn locate(
     monitor: &dyn Monitor,
 ) -> Result<Vec<Located>> {
     let mut out = Vec::new();
-    for part in prepared.by_engine(spec) {
+    let all = InferSpec { clusters: Clusters::None, ..spec.clone() };
+    for part in prepared.by_engine(&all) {
         out.extend(locate_part(prepared, &part, truth, stream, monitor)?);
     }
     out.sort_by_key(|located: &Located| spec.methods.iter().position(|method| *method == located.method));

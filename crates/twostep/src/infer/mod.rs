@@ -2,6 +2,7 @@
 //! everywhere.
 
 mod budget;
+mod clusters;
 mod components;
 mod conditioned;
 mod density;
@@ -9,10 +10,12 @@ mod engine_exact;
 mod engine_grid;
 mod engine_nuts;
 mod engine_smc;
+mod halves;
 mod integrated;
 mod likelihoods;
 mod locate;
 pub mod propagation;
+mod reweight;
 mod spec;
 mod summary;
 mod target;
@@ -21,9 +24,10 @@ pub use budget::{Budget, VarianceShare, VarianceShares, budget};
 pub use components::Components;
 pub use density::Density;
 pub use engine_exact::linear_gaussian;
+pub use halves::T_DRAW_ERROR;
 pub use likelihoods::{Likelihoods, Link, OutputTerm, Workspace};
 pub use locate::{Located, Place, locate, rank};
-pub use spec::{Engine, InferSpec, NutsSpec, SmcSpec};
+pub use spec::{Clusters, Engine, Fits, InferSpec, NutsSpec, SmcSpec};
 pub use summary::QuantitySummary;
 pub use target::Target;
 
@@ -145,6 +149,29 @@ pub struct Diagnostics {
     pub bad_fits: Option<[usize; 2]>,
     /// Evaluations of the log density with its gradient (samplers), or points (grid).
     pub evaluations: usize,
+    /// Log-likelihoods of single T-draws that this took: points times T-draws, clusters and their correction included.
+    #[serde(default)]
+    pub likelihood_evaluations: usize,
+    /// Error from the number of T-draws, in sds: half of what means and 5 % and 95 % quantiles by two halves of them differ, at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub t_draw_error: Option<f64>,
+    /// What is known of clusters whose answer was corrected to all T-draws.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clusters: Option<Clustering>,
+    /// Why `clusters = "auto"` took all T-draws.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_t_draws: Option<String>,
+}
+
+/// Clusters of T-draws as a proposal that importance weights correct to all T-draws.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Clustering {
+    /// How many were enough.
+    pub clusters: usize,
+    /// Shape of the tail of the weights: reliable below 0.7; none where all weights agree.
+    pub k_hat: Option<f64>,
+    /// Four standard errors of the worst mean, sd or quantile, in sds.
+    pub error: f64,
 }
 
 /// Names of the unknown sds: `sigma_i` with one output, `sigma_i[output]` with several.
@@ -442,7 +469,7 @@ pub fn infer(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dy
 
 /// Runs every method by one engine.
 fn infer_part(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dyn Monitor) -> Result<Vec<IPosterior>> {
-    let one_by_one = |sample: SampleMethod| -> Result<Vec<IPosterior>> {
+    let one_by_one = |spec: &InferSpec, sample: SampleMethod| -> Result<Vec<IPosterior>> {
         let n = spec.methods.len();
         let numbered = spec.methods.iter().enumerate();
         let sampled = numbered.map(|(done, &method)| {
@@ -453,12 +480,30 @@ fn infer_part(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &d
         monitor.progress("infer", n, n);
         Ok(out)
     };
-    let mut out = match prepared.engine(spec) {
-        Engine::Grid | Engine::Auto => engine_grid::infer(prepared, spec, stream, monitor)?,
-        Engine::Exact => one_by_one(engine_exact::infer)?,
-        Engine::Smc => one_by_one(engine_smc::infer)?,
-        Engine::Nuts => one_by_one(engine_nuts::infer)?,
+    let on_all = |spec: &InferSpec| match prepared.engine(spec) {
+        Engine::Grid | Engine::Auto => engine_grid::infer(prepared, spec, stream, monitor),
+        Engine::Exact => one_by_one(spec, engine_exact::infer),
+        Engine::Smc => one_by_one(spec, engine_smc::infer),
+        Engine::Nuts => one_by_one(spec, engine_nuts::infer),
     };
+    let mut out = Vec::new();
+    for part in parts_to_cluster(prepared, spec) {
+        match part {
+            (part, false) => out.extend(on_all(&part)?),
+            (part, true) => match clusters::infer(prepared, &part, &part.methods, stream, monitor)? {
+                Ok(answers) => out.extend(answers),
+                Err((why, work)) => {
+                    for mut answer in on_all(&part)? {
+                        answer.trust += &format!("; by all {} T-draws: {why}", prepared.draws.n_draws());
+                        answer.diagnostics.likelihood_evaluations += work;
+                        answer.diagnostics.all_t_draws = Some(why.clone());
+                        out.push(answer);
+                    }
+                }
+            },
+        }
+    }
+    out.sort_by_key(|p| spec.methods.iter().position(|method| method.name() == p.method));
     // A surrogate that failed on the way has asked to stop.
     if !monitor.proceed() {
         return Err(Error::Interrupted);
@@ -486,9 +531,30 @@ fn infer_part(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &d
             Method::ELik | Method::EPost | Method::Own(_) => {}
         }
         posterior.version = method.version();
+        posterior.advise_on_t_draws(prepared, *method);
         posterior.advise(prepared);
     }
     Ok(out)
+}
+
+/// The methods of `spec` in parts, and whether clusters may serve each: E-Lik and E-Post, together on a grid, one by one by samplers;
+/// but E-Post by NUTS, whose fits are few by themselves. Point has one T-draw, E-Log-Lik mostly a closed form.
+fn parts_to_cluster(prepared: &Prepared, spec: &InferSpec) -> Vec<(InferSpec, bool)> {
+    let engine = prepared.engine(spec);
+    let is_served = |method: &Method| match engine {
+        _ if spec.clusters != Clusters::Auto => false,
+        Engine::Exact => false,
+        Engine::Nuts => *method == Method::ELik,
+        _ => [Method::ELik, Method::EPost].contains(method),
+    };
+    let (served, others): (Vec<Method>, Vec<Method>) = spec.methods.iter().partition(|method| is_served(method));
+    let groups: Vec<Vec<Method>> = match engine {
+        Engine::Smc | Engine::Nuts => served.into_iter().map(|method| vec![method]).collect(),
+        _ => vec![served],
+    };
+    let parts = std::iter::once((others, false)).chain(groups.into_iter().map(|group| (group, true)));
+    let parts = parts.filter(|(methods, _)| !methods.is_empty());
+    parts.map(|(methods, clustered)| (InferSpec { methods, ..spec.clone() }, clustered)).collect()
 }
 
 /// `1 / sum_s w_s^2 / alpha_s` of normalised log-weights.

@@ -36,15 +36,55 @@ impl Engine {
     }
 }
 
+/// What stands for the T-draws in the I-step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clusters {
+    /// All of them.
+    #[default]
+    None,
+    /// So many k-means clusters, uncorrected as in the paper.
+    Count(usize),
+    /// As many clusters as it takes to propose an answer that importance sampling corrects to that of all T-draws, with its error
+    /// stated; all T-draws where that does not pay.
+    Auto,
+}
+
+impl Clusters {
+    /// Clusters that replace the T-draws: what is corrected to all of them replaces none.
+    pub fn count(self) -> Option<usize> {
+        match self {
+            Self::Count(n) => Some(n),
+            Self::None | Self::Auto => None,
+        }
+    }
+}
+
+/// T-draws whose posteriors E-Post by NUTS samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fits {
+    /// As many as make those of all others known by reliable importance weights.
+    #[default]
+    Needed,
+    /// All, as the paper does.
+    All,
+}
+
+impl Fits {
+    /// All, with their names in the study file.
+    pub const NAMED: [(&'static str, Self); 2] = [("needed", Self::Needed), ("all", Self::All)];
+}
+
 /// Chains of NUTS in the I-step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NutsSpec {
-    /// Chains of a pooled density; E-Post runs `chains` for each T-draw.
+    /// Chains of a pooled density; E-Post runs `chains` for each T-draw that it fits.
     pub chains: usize,
     /// Warm-up iterations of each chain.
     pub warmup: usize,
     /// Draws of each chain.
     pub draws: usize,
+    /// T-draws that E-Post fits.
+    pub fits: Fits,
 }
 
 /// Runs of SMC.
@@ -77,8 +117,8 @@ pub struct InferSpec {
     pub error: ErrorSharing,
     /// How posteriors are computed.
     pub engine: Engine,
-    /// k-means clusters instead of all T-draws.
-    pub clusters: Option<usize>,
+    /// All T-draws, or clusters of them.
+    pub clusters: Clusters,
     /// What stands for a cluster.
     pub representative: Representative,
     /// What Point takes for the T-posterior.
@@ -99,11 +139,11 @@ impl Default for InferSpec {
             sigma_a: false,
             error: ErrorSharing::Shared,
             engine: Engine::Auto,
-            clusters: None,
+            clusters: Clusters::None,
             representative: Representative::Centroid,
             point: PointEstimate::Mean,
             draws: 4000,
-            nuts: NutsSpec { chains: 4, warmup: 1000, draws: 1000 },
+            nuts: NutsSpec { chains: 4, warmup: 1000, draws: 1000, fits: Fits::Needed },
             smc: SmcSpec { runs: 16, particles: None },
         }
     }

@@ -38,6 +38,33 @@ pub fn sample<T: Bayes + Clone + Send + Sync>(
         .collect()
 }
 
+/// Runs a chain from each of the starts, with a given metric; from a draw of the prior where a start has no density.
+///
+/// # Errors
+/// As [`sample`].
+pub fn sample_from<T: Bayes + Clone + Send + Sync>(
+    target: &T,
+    settings: &nuts::Settings,
+    starts: &[Vec<f64>],
+    metric: &Metric,
+    stream: Stream,
+    proceed: Proceed<'_>,
+) -> Result<Vec<Chain>> {
+    starts
+        .par_iter()
+        .enumerate()
+        .map(|(chain, own)| {
+            let mut density = Posterior::new(target.clone());
+            let stream = stream.at(chain as u64);
+            let mut gradient = vec![0.0; own.len()];
+            let is_usable =
+                density.log_density(own, &mut gradient).is_finite() && gradient.iter().all(|g| g.is_finite());
+            let start = if is_usable { own.clone() } else { start(&mut density, stream.named("start"))? };
+            nuts::sample_with(&mut density, &start, metric, settings, &mut stream.named("chain").rng(), proceed)
+        })
+        .collect()
+}
+
 fn start<T: Bayes>(density: &mut Posterior<T>, stream: Stream) -> Result<Vec<f64>> {
     let mut rng = stream.rng();
     let (mut z, mut gradient) = (vec![0.0; density.dim()], vec![0.0; density.dim()]);

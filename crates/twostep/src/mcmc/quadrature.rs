@@ -639,6 +639,19 @@ impl<C: Components> Refined<'_, C> {
         Ok(out)
     }
 
+    /// Refines other components on the same axes, beginning with these cells.
+    ///
+    /// # Errors
+    /// As [`refine`].
+    pub fn for_others<'b, D: Components>(
+        &self,
+        others: &'b D,
+        settings: &Settings,
+        proceed: Proceed<'_>,
+    ) -> Result<Refined<'b, D>> {
+        refine_cells(others, self.cells.clone(), None, settings, proceed)
+    }
+
     /// `log_weights[k] - log Z_k`, minus infinity where a component has no mass.
     pub fn offsets(&self, log_weights: &[f64]) -> Vec<f64> {
         let pairs = log_weights.iter().zip(&self.log_evidence);

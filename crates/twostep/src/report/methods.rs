@@ -390,10 +390,24 @@ fn i_step(findings: &Findings) -> String {
     let mut sentences = vec![format!("The priors of the unknowns were {}.", listed(&priors))];
     let others: Vec<String> = findings.answers.iter().skip(1).map(|own| title(&own.method).to_owned()).collect();
     sentences.push(propagation(study.infer.answer, study.infer.point));
-    if let Some(clusters) = study.infer.clusters.filter(|_| study.infer.answer != Method::Point) {
+    if let Some(clusters) = study.infer.clusters.count().filter(|_| study.infer.answer != Method::Point) {
         sentences.push(format!(
             "The T-draws were first reduced to {clusters} clusters by k-means {}.",
             Work::Arthur2007.cited()
+        ));
+    }
+    if let Some(clusters) = findings.answers.first().and_then(|answer| answer.diagnostics.clusters) {
+        let k_hat = clusters.k_hat.map_or(String::new(), |k_hat| format!(" (k-hat {k_hat:.2})"));
+        let how = match clusters.k_hat {
+            Some(_) => format!("by Pareto-smoothed importance sampling {}{k_hat}", Work::Vehtari2024.cited()),
+            None => "by quadrature on the cells that they ask for".to_owned(),
+        };
+        sentences.push(format!(
+            "The posterior under {} clusters of T-draws, by k-means {}, was corrected to that of all T-draws {how}, with an error of at most \
+             {:.3} sd.",
+            clusters.clusters,
+            Work::Arthur2007.cited(),
+            (1e3 * clusters.error).ceil() / 1e3
         ));
     }
     sentences.push(match (study.infer.sigma_a, study.infer.error) {

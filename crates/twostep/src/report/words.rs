@@ -3,7 +3,7 @@
 use crate::calibrate::enough::THRESHOLD;
 use crate::calibrate::{Kind, MethodSummary};
 use crate::infer::propagation::Method;
-use crate::infer::{IPosterior, QuantitySummary};
+use crate::infer::{IPosterior, QuantitySummary, T_DRAW_ERROR};
 use crate::run::{Enough, Findings};
 use crate::special::normal_cdf;
 use crate::study::{Study, Unknown};
@@ -287,6 +287,7 @@ pub fn trust(findings: &Findings, evidence: Evidence<'_>) -> Vec<Sentence> {
         out.extend(misfit(evidence.inside));
         out.extend(favoured(&findings.answers));
         out.push(engine(answer));
+        out.extend(t_draws_are_enough(answer, findings.posterior.as_ref().map(|posterior| posterior.draws.n_draws())));
         let hopeless = answer.trust.starts_with("DO NOT USE");
         let tone = if hopeless { Tone::Bad } else { Tone::Caution };
         out.extend(answer.warnings.iter().map(|warning| Sentence::new(tone, sentence_of(warning))));
@@ -537,6 +538,15 @@ fn engine(answer: &IPosterior) -> Sentence {
         let text = format!("Quadrature computed means, sds and quantiles of the answer to within {bound} sd.");
         return Sentence::new(if error > QUADRATURE_ERROR { Tone::Caution } else { Tone::Good }, text);
     }
+    if let Some(clusters) = diagnostics.clusters {
+        let text = format!(
+            "{} clusters of T-draws proposed the answer, and reliable importance weights corrected it to all T-draws: its means, sds and \
+             quantiles are good to {:.3} sd.",
+            clusters.clusters,
+            (1e3 * clusters.error).ceil() / 1e3
+        );
+        return Sentence::new(Tone::Good, text);
+    }
     let (what, agree) = if answer.engine == "smc" { ("runs", RUNS_AGREE) } else { ("chains", CHAINS_AGREE) };
     let finite = |value: &f64| value.is_finite();
     let r_hat = diagnostics.max_r_hat.filter(finite);
@@ -560,6 +570,17 @@ fn engine(answer: &IPosterior) -> Sentence {
     let sampler = if answer.engine == "smc" { "Sequential Monte Carlo" } else { "NUTS" };
     let text = format!("{sampler} sampled the answer: {}.", listed(&parts));
     Sentence::new(if troubled { Tone::Caution } else { Tone::Good }, text)
+}
+
+/// That halves of the T-draws agree; where they do not, a warning of the answer says so.
+fn t_draws_are_enough(answer: &IPosterior, n_draws: Option<usize>) -> Option<Sentence> {
+    let error = answer.diagnostics.t_draw_error.filter(|error| *error <= T_DRAW_ERROR)?;
+    let text = format!(
+        "{} T-draws are enough: answers by two halves of them agree within {:.2} sd.",
+        n_draws?,
+        (2e2 * error).ceil() / 1e2
+    );
+    Some(Sentence::new(Tone::Good, text))
 }
 
 fn failed_runs(finished: usize, failed: usize) -> Option<Sentence> {

@@ -220,8 +220,8 @@ impl Project {
             replicated: plan.replicated,
             n_t: plan.trained_runs,
             other_noise: plan.other_noise,
-            t_draws: study.infer.clusters.unwrap_or(study.train.draws),
-            clustered: study.infer.clusters.is_some(),
+            t_draws: study.infer.clusters.count().unwrap_or(study.train.draws),
+            clustered: study.infer.clusters.count().is_some(),
             stream: stages::root(study).named("calibrate").named("statistics"),
         })
     }

@@ -6,7 +6,7 @@ use super::{Origin, Project, VERSION, Workplace, reports, stages};
 use crate::calibrate::enough::{self, Point, Share, VarianceParts, Verdict};
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
-use crate::infer::{Engine, IPosterior, Measured};
+use crate::infer::{Clusters, Engine, IPosterior, Measured};
 use crate::kernels::instruction_set;
 use crate::monitor::{Monitor, Quiet};
 use crate::simulate::design;
@@ -467,7 +467,7 @@ fn own_study(study: &Study, stream: Stream) -> Study {
         own.train.draws = MOST_T_DRAWS;
     }
     // A cluster hides the spread of its T-draws.
-    own.infer.clusters = None;
+    own.infer.clusters = Clusters::None;
     if own.engine().is_ok_and(|engine| [Engine::Exact, Engine::Grid].contains(&engine)) {
         own.infer.draws = I_DRAWS * own.train.draws.min(MOST_T_DRAWS);
     }

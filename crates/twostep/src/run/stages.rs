@@ -511,7 +511,7 @@ impl Monitor for Counted<'_> {
 /// Clusters in place of the T-draws, where the study asks for them.
 pub(super) fn clustered(study: &Study, posterior: &TPosterior, stream: Stream) -> Option<Draws> {
     let spec = &study.infer;
-    spec.clusters.filter(|n| *n < posterior.draws.n_draws()).map(|n| {
+    spec.clusters.count().filter(|n| *n < posterior.draws.n_draws()).map(|n| {
         let stream = stream.named("clusters");
         cluster::cluster(posterior, &study.input_scales(), n, spec.representative, spec.sigma_a, stream)
     })

@@ -10,7 +10,7 @@ use super::{Condition, MeasurementSource, Output, Study, Unknown};
 use crate::calibrate::{CalibrateSpec, Truth};
 use crate::expression::Expression;
 use crate::infer::propagation::{Method, PointEstimate};
-use crate::infer::{Engine, InferSpec, NutsSpec, SmcSpec};
+use crate::infer::{Clusters, Engine, Fits, InferSpec, NutsSpec, SmcSpec};
 use crate::likelihood::{ErrorSharing, Family, Generator, NoiseSpec, Sd};
 use crate::matrix::Matrix;
 use crate::mcmc::quadrature::MAX_AXES;
@@ -437,7 +437,7 @@ pub(super) fn infer(
     let engines = Engine::ALL.map(|engine| (engine.name(), engine));
     spec.engine = section.read("engine", spec.engine, |field| field.choice(&engines));
     let has_function = outputs.unwrap_or_default().iter().any(|output| output.surrogate.function().is_some());
-    spec.clusters = section.read("clusters", None, |field| clusters(field, train, has_function));
+    spec.clusters = section.read("clusters", spec.clusters, |field| clusters(field, train, has_function));
     if has_function {
         // The mean of parameters of which nothing is known need not be a plausible surrogate; a draw is one.
         spec.representative = Representative::Draw;
@@ -448,11 +448,12 @@ pub(super) fn infer(
     spec.point = section.read("point", spec.point, |field| field.choice(&estimates));
     spec.draws = section.read("draws", spec.draws, Field::count);
     spec.nuts = section.read("nuts", spec.nuts, |field| {
-        let section = field.section(&["chains", "warmup", "draws"])?;
+        let section = field.section(&["chains", "warmup", "draws", "fits"])?;
         Some(NutsSpec {
             chains: section.read("chains", spec.nuts.chains, Field::count),
             warmup: section.read("warmup", spec.nuts.warmup, Field::count),
             draws: section.read("draws", spec.nuts.draws, Field::count),
+            fits: section.read("fits", spec.nuts.fits, |field| field.choice(&Fits::NAMED)),
         })
     });
     spec.smc = section.read("smc", spec.smc, |field| {
@@ -517,16 +518,17 @@ fn distinct<T: Clone + PartialEq>(field: &Field<'_>, of: &str, choices: &[(&str,
     Some(chosen)
 }
 
-fn clusters(field: &Field<'_>, train: &TrainSpec, has_function: bool) -> Option<Option<usize>> {
+fn clusters(field: &Field<'_>, train: &TrainSpec, has_function: bool) -> Option<Clusters> {
     if field.is_text() {
         return match field.text() {
-            Some("none") => Some(None),
+            Some("none") => Some(Clusters::None),
+            Some("auto") => Some(Clusters::Auto),
             other => {
                 let found = format!("`{}` is not known", other.unwrap_or_default());
                 field.refuse(
                     found,
-                    "expected \"none\" or a whole number",
-                    spelling_repair(other.unwrap_or_default(), &["none"]),
+                    "expected \"none\", \"auto\" or a whole number",
+                    spelling_repair(other.unwrap_or_default(), &["none", "auto"]),
                 );
                 None
             }
@@ -537,7 +539,7 @@ fn clusters(field: &Field<'_>, train: &TrainSpec, has_function: bool) -> Option<
         let help = "ask for fewer clusters, or raise train.draws".to_owned();
         field.refuse(format!("{count} clusters of {} T-draws", train.draws), "more clusters than draws", help);
     }
-    Some(Some(count))
+    Some(Clusters::Count(count))
 }
 
 /// Refuses an exact I-step where the study has none.

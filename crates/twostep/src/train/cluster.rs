@@ -41,16 +41,7 @@ pub fn cluster(
     let draws = &posterior.draws;
     let features = features(posterior, scales, sigma_a);
     let weights = draws.weights();
-    let best = (0..RESTARTS)
-        .into_par_iter()
-        .map(|start| lloyd(&features, &weights, n_clusters, stream.at(start as u64)))
-        .collect::<Vec<_>>()
-        .into_iter()
-        .min_by(|a, b| a.1.total_cmp(&b.1))
-        .expect("at least one start");
-    let members: Vec<Vec<usize>> =
-        (0..n_clusters).map(|l| (0..draws.n_draws()).filter(|&s| best.0[s] == l).collect()).collect();
-    let members: Vec<Vec<usize>> = members.into_iter().filter(|m: &Vec<usize>| !m.is_empty()).collect();
+    let members = partition(&features, &weights, n_clusters, RESTARTS, stream);
     let log_weights: Vec<f64> =
         members.iter().map(|m| log_sum_exp(&m.iter().map(|&s| draws.log_weights()[s]).collect::<Vec<_>>())).collect();
     match representative {
@@ -76,6 +67,26 @@ pub fn cluster(
             draws.select(&nearest, log_weights)
         }
     }
+}
+
+/// k-means of the rows of `features`, which count by their weights: the members of every cluster that has any, by the best of
+/// some starts.
+pub fn partition(
+    features: &Matrix,
+    weights: &[f64],
+    n_clusters: usize,
+    starts: usize,
+    stream: Stream,
+) -> Vec<Vec<usize>> {
+    let best = (0..starts.max(1))
+        .into_par_iter()
+        .map(|start| lloyd(features, weights, n_clusters, stream.at(start as u64)))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .min_by(|a, b| a.1.total_cmp(&b.1))
+        .expect("at least one start");
+    let members = (0..n_clusters).map(|l| (0..features.rows()).filter(|&s| best.0[s] == l).collect());
+    members.filter(|m: &Vec<usize>| !m.is_empty()).collect()
 }
 
 /// One row per draw: eta of every output over the domain, each output in units of its own spread.

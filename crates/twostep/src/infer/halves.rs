@@ -1,0 +1,135 @@
+//! Whether the T-draws are enough: what E-Lik and E-Post would be with either half of them.
+
+use super::propagation::Method;
+use super::{IPosterior, Prepared, Workspace};
+use crate::draws::Sorted;
+use crate::kernels::log_mean_exp_weights;
+use crate::stream::Stream;
+use rand::seq::SliceRandom;
+use rayon::prelude::*;
+
+/// Ways in which the T-draws are halved. The mean square over so many has a standard error of a quarter at most.
+const SPLITS: usize = 32;
+/// I-draws by which halves are compared, and log-likelihoods that this may take.
+const MOST: usize = 1000;
+const LEAST: usize = 100;
+const VALUES: usize = 1 << 22;
+/// Rounds of the evidences of E-Post, and the mean change of their logarithms at which they agree with the I-draws.
+const ROUNDS: usize = 30;
+const CONSISTENT: f64 = 1e-3;
+
+/// Error above which more T-draws are advised, and the one that they are to reach, in sds.
+pub const T_DRAW_ERROR: f64 = 0.1;
+const ENOUGH: f64 = 0.05;
+
+/// The error of means, 5 % and 95 % quantiles that comes from a finite number of T-draws, in sds: the largest over the unknowns and
+/// sds. None for methods that do not mix the posteriors of T-draws, and for weighted T-draws, which were not drawn.
+///
+/// Posteriors by half of the T-draws weigh the I-draws x by the share of that half in their responsibilities. Estimates by two
+/// halves differ by twice what is wrong with one by all: the answer is half of their root mean square difference over some
+/// random halvings.
+pub(super) fn t_draw_error(prepared: &Prepared, method: Method, answer: &IPosterior) -> Option<f64> {
+    let log_alpha = prepared.log_alpha();
+    let n_draws = log_alpha.len();
+    let is_equal = log_alpha.iter().all(|a| (a - log_alpha[0]).abs() < 1e-9);
+    if ![Method::ELik, Method::EPost].contains(&method) || n_draws < 4 || !is_equal || answer.draws.is_empty() {
+        return None;
+    }
+    let n = (VALUES / n_draws).clamp(LEAST, MOST).min(answer.draws.len());
+    let draws: Vec<&Vec<f64>> = (0..n).map(|i| &answer.draws[i * answer.draws.len() / n]).collect();
+    let shares = shares(prepared, &draws, method == Method::EPost);
+    let mut order: Vec<usize> = (0..n_draws).collect();
+    let mut rng = Stream::root(0).named("halves").rng();
+    let first_halves: Vec<Vec<f64>> = (0..SPLITS)
+        .map(|_| {
+            order.shuffle(&mut rng);
+            let mut inside = vec![0.0; n_draws];
+            order[..n_draws / 2].iter().for_each(|&s| inside[s] = 1.0);
+            inside
+        })
+        .collect();
+    // `weights[split][draw]`: the share of the first half.
+    let weights: Vec<Vec<f64>> = first_halves
+        .par_iter()
+        .map(|inside| shares.iter().map(|shares| crate::kernels::dot(shares, inside)).collect())
+        .collect();
+    let of_parameter = |d: usize| {
+        let values: Vec<f64> = draws.iter().map(|x| x[d]).collect();
+        let statistics = |weights: &[f64]| {
+            let total: f64 = weights.iter().sum();
+            let sorted = Sorted::new(&values, weights);
+            [crate::kernels::dot(weights, &values) / total, sorted.quantile(0.05), sorted.quantile(0.95)]
+        };
+        let squares = weights.iter().fold([0.0; 3], |sum, first| {
+            let second: Vec<f64> = first.iter().map(|w| (1.0 - w).max(0.0)).collect();
+            let (a, b) = (statistics(first), statistics(&second));
+            [0, 1, 2].map(|k| sum[k] + (a[k] - b[k]).powi(2))
+        });
+        squares.map(|sum| 0.5 * (sum / SPLITS as f64).sqrt() / answer.unknowns[d].sd).into_iter().fold(0.0, f64::max)
+    };
+    let error = (0..prepared.prior.len()).into_par_iter().map(of_parameter).collect::<Vec<_>>();
+    let error = error.into_iter().fold(0.0, f64::max);
+    error.is_finite().then_some(error)
+}
+
+/// How much each T-draw accounts for each I-draw, where those of E-Post have the same share of all I-draws each.
+fn shares(prepared: &Prepared, draws: &[&Vec<f64>], equal: bool) -> Vec<Vec<f64>> {
+    let (log_alpha, n) = (prepared.log_alpha(), prepared.likelihoods.n_unknowns());
+    let all: Vec<Vec<f64>> = draws
+        .par_iter()
+        .map_init(Workspace::default, |workspace, x| {
+            let mut l = vec![0.0; log_alpha.len()];
+            prepared.likelihoods.set_unknowns(&x[..n], workspace);
+            prepared.likelihoods.log_likelihoods(&x[n..], workspace, &mut l);
+            l
+        })
+        .collect();
+    let mut offsets = log_alpha.to_vec();
+    let shares_by = |offsets: &[f64]| -> Vec<Vec<f64>> {
+        let of_draw = |l: &Vec<f64>| {
+            let mut shares = l.clone();
+            log_mean_exp_weights(offsets, &mut shares);
+            shares
+        };
+        all.par_iter().map(of_draw).collect()
+    };
+    let mut shares = shares_by(&offsets);
+    for _ in 0..if equal { ROUNDS } else { 0 } {
+        let mut means = vec![0.0; offsets.len()];
+        for own in &shares {
+            crate::kernels::add_affine(0.0, 1.0 / draws.len() as f64, own, &mut means);
+        }
+        let mut change = 0.0;
+        for ((offset, a), mean) in offsets.iter_mut().zip(log_alpha).zip(&means) {
+            if *mean > 0.0 {
+                *offset += a - mean.ln();
+                change += a.exp() * (a - mean.ln()).abs();
+            }
+        }
+        shares = shares_by(&offsets);
+        if change < CONSISTENT {
+            break;
+        }
+    }
+    shares
+}
+
+impl IPosterior {
+    /// Advice on the number of T-draws.
+    pub(super) fn advise_on_t_draws(&mut self, prepared: &Prepared, method: Method) {
+        let n_draws = prepared.draws.n_draws();
+        self.diagnostics.t_draw_error = t_draw_error(prepared, method, self);
+        if let Some(error) = self.diagnostics.t_draw_error.filter(|error| *error > T_DRAW_ERROR) {
+            let wanted = n_draws as f64 * (error / ENOUGH).powi(2);
+            // Two digits, rounded up.
+            let unit = 10f64.powf(wanted.log10().floor() - 1.0);
+            self.warnings.push(format!(
+                "{}: {n_draws} T-draws are not enough: two halves of them differ by {:.2} sd, so that the answer is uncertain by {error:.2} \
+                 sd; set train.draws = {:.0}",
+                self.method,
+                2.0 * error,
+                (wanted / unit).ceil() * unit
+            ));
+        }
+    }
+}
