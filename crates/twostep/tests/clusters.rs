@@ -47,7 +47,6 @@ fn auto_is_right(name: &str, seeds: std::ops::RangeInclusive<u64>) -> usize {
     for seed in seeds {
         for (answer, exact) in common::infer(&prepared, &auto, seed).iter().zip(&exact) {
             let (found, whole) = (&answer.diagnostics, &exact.diagnostics);
-            println!("{name} {seed} {}: {}, {}", answer.method, answer.trust, found.likelihood_evaluations);
             let Some(clusters) = found.clusters else {
                 assert!(
                     found.all_t_draws.is_some() && answer.trust.contains("by all 1000 T-draws"),
@@ -165,7 +164,6 @@ fn needed_fits_are_as_right_as_all() {
         }
     }
     let [_, fitted] = needed.diagnostics.bad_fits.unwrap();
-    println!("{}: {} gradients; {} by all", needed.trust, needed.diagnostics.evaluations, all.diagnostics.evaluations);
     assert!(fitted <= 24 && needed.diagnostics.evaluations * 8 < all.diagnostics.evaluations, "{}", needed.trust);
     assert_eq!(all.diagnostics.bad_fits.unwrap()[1], 400);
 }
@@ -193,7 +191,6 @@ fn halves_tell_the_error_of_few_t_draws() {
         let mean = means[m].iter().sum::<f64>() / sets as f64;
         let spread = (means[m].iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (sets - 1) as f64).sqrt() / sds[m];
         let typical = stated[m].iter().sum::<f64>() / sets as f64;
-        println!("{}: {typical} stated, {spread} found", MIXTURES[m].name());
         // The spread of 40 means is known to 11 %; what is stated is the largest of mean, 5 % and 95 % quantile, whose error is up to
         // twice that of a mean, and has the noise of the I-draws besides.
         let known = 4.0 / (2.0 * (sets - 1) as f64).sqrt();

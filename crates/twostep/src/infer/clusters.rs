@@ -209,11 +209,11 @@ fn finish(
     let n_draws = prepared.likelihoods.n_draws();
     let draws = corrected.draws(points, spec.draws, stream.named("draws"));
     let t_draws = prepared.assign(&draws, &corrected.offsets, stream.named("t-draws"));
+    let k_hat = clustering.k_hat.map_or_else(String::new, |k_hat| format!(" (k-hat {k_hat:.2})"));
     let mut trust = format!(
-        "{}, {} clusters corrected to all {n_draws} T-draws (k-hat {:.2}); error < {:.3} sd",
+        "{}, {} clusters corrected to all {n_draws} T-draws{k_hat}; error < {:.3} sd",
         engine.name(),
         clustering.clusters,
-        corrected.k_hat,
         (1e3 * corrected.error).ceil() / 1e3
     );
     let mut diagnostics =

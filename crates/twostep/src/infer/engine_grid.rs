@@ -20,8 +20,10 @@ use rayon::prelude::*;
 const AIM: f64 = 1e-3;
 /// Tolerances that are tried for it, one after the other. The first is for mixtures of many T-draws, whose errors average out.
 const TOLERANCES: [f64; 5] = [1.0, 0.1, 1e-2, 1e-3, 1e-4];
-/// Stated error that is aimed at where clusters say where to look: a fifth of what is promised there.
+/// Stated error that is aimed at where clusters say where to look, and the least that is stated there: so loose a grid knows its
+/// error less well than a fine one.
 const CLUSTERED_AIM: f64 = 0.01;
+const CLUSTERED_ERROR: f64 = 0.02;
 
 pub(super) fn infer(
     prepared: &Prepared,
@@ -96,8 +98,7 @@ pub(super) fn infer_on_cells_of(
     let n_clusters = some.likelihoods.n_draws();
     let by_method = |&method: &Method| {
         let mut answer = infer_by(prepared, Some(some), spec, method, stream, monitor)?;
-        // So loose a grid knows its error less well than a fine one; what it aims at is what it states at least.
-        let stated = |error: f64| error.max(CLUSTERED_AIM);
+        let stated = |error: f64| error.max(CLUSTERED_ERROR);
         for unknown in &mut answer.unknowns {
             unknown.quadrature_error = unknown.quadrature_error.map(stated);
         }

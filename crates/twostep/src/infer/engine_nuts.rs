@@ -197,7 +197,7 @@ pub(super) fn propose<T>(
                 x.push(point);
             }
         }
-        Ok((Points { x, log_v, runs: lengths }, gradients(&longer)))
+        Ok((Points { x, log_v, runs: vec![lengths] }, gradients(&longer)))
     };
     let evaluations = gradients(&base);
     judge(&Proposal { draw: &draw, evaluations, on_all: evaluations, first }).map(Some)
@@ -259,7 +259,7 @@ impl Fitter<'_> {
     }
 
     /// Chains from where those of a neighbour ended, with its metric.
-    fn from_neighbour(&self, s: usize, neighbour: &Fit) -> Result<Fit> {
+    fn beside(&self, s: usize, neighbour: &Fit) -> Result<Fit> {
         let ends: Vec<Vec<f64>> = neighbour.chains.iter().filter_map(|c| c.draws.last().cloned()).collect();
         let all: Vec<Vec<f64>> = neighbour.chains.iter().flat_map(|c| c.draws.iter().cloned()).collect();
         let metric = Metric::from_draws(&all);
@@ -370,7 +370,7 @@ fn needed_fits(fitter: &Fitter<'_>) -> Result<IPosterior> {
             .par_iter()
             .map(|&s| {
                 let near = all.iter().min_by(|a, b| distance(a.s, s).total_cmp(&distance(b.s, s)));
-                let fit = near.map_or_else(|| fitter.blind(s, None), |near| fitter.from_neighbour(s, near));
+                let fit = near.map_or_else(|| fitter.blind(s, None), |near| fitter.beside(s, near));
                 fitter.progress(&finished, wanting.len());
                 fit
             })
@@ -402,7 +402,7 @@ fn pool(prepared: &Prepared, all: &[Fit], n: usize) -> Points {
         let chosen = kept(&fit.chains, n.min(fit.chains.iter().map(|c| c.draws.len()).sum()));
         counts.push(chosen.len());
         let of_each = chosen.len() / fit.chains.len();
-        lengths.extend(std::iter::repeat_n(of_each, fit.chains.len()));
+        lengths.push(vec![of_each; fit.chains.len()]);
         x.extend(chosen.into_iter().map(|(chain, i)| prepared.natural(&chain.draws[i])));
     }
     let fitted: Vec<usize> = all.iter().map(|fit| fit.s).collect();

@@ -219,7 +219,7 @@ pub(super) fn propose<T>(
                 x.push(point);
             }
         }
-        Ok((Points { x, log_v, runs: lengths }, made))
+        Ok((Points { x, log_v, runs: vec![lengths] }, made))
     };
     let first = base.len() * particles;
     judge(&Proposal { draw: &draw, evaluations: evaluations + gradients, on_all: gradients, first })

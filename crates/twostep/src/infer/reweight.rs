@@ -33,8 +33,8 @@ pub(super) struct Points {
     pub(super) x: Vec<Vec<f64>>,
     /// Log prior minus log density of the proposal; where the latter is known up to a constant, so are the evidences.
     pub(super) log_v: Vec<f64>,
-    /// Numbers of points of independent runs, or of stretches of chains, one after the other.
-    pub(super) runs: Vec<usize>,
+    /// Numbers of points of independent runs, or of stretches of chains, one after the other; in groups of runs of the same density.
+    pub(super) runs: Vec<Vec<usize>>,
 }
 
 /// The log-likelihoods of all T-draws at all points.
@@ -377,18 +377,22 @@ fn state_errors(
 impl Points {
     /// Variance of the sum of all influences by the spread between runs, and with independent points.
     fn variance(&self, influence: &dyn Fn(usize) -> f64) -> [f64; 2] {
-        let mut start = 0;
-        let sums: Vec<f64> = self
-            .runs
-            .iter()
-            .map(|length| {
+        let (mut start, mut out) = (0, [0.0; 2]);
+        for group in &self.runs {
+            let (n, first) = (group.iter().sum::<usize>(), start);
+            let of_run = |length: &usize| {
                 start += length;
-                (start - length..start).map(influence).sum()
-            })
-            .collect();
-        let (runs, mean) = (sums.len() as f64, sums.iter().sum::<f64>() / sums.len() as f64);
-        let between = sums.iter().map(|s| (s - mean).powi(2)).sum::<f64>() * runs / (runs - 1.0).max(1.0);
-        [between, (0..self.x.len()).map(|m| influence(m).powi(2)).sum::<f64>()]
+                (*length as f64, (start - length..start).map(influence).sum::<f64>())
+            };
+            let sums: Vec<(f64, f64)> = group.iter().map(of_run).collect();
+            // Points of a group vary about their own mean, which is that of its density and not zero.
+            let mean = sums.iter().map(|s| s.1).sum::<f64>() / n as f64;
+            let runs = sums.len() as f64;
+            let between = sums.iter().map(|(length, sum)| (sum - length * mean).powi(2)).sum::<f64>();
+            out[0] += between * runs / (runs - 1.0).max(1.0);
+            out[1] += (first..first + n).map(|m| (influence(m) - mean).powi(2)).sum::<f64>();
+        }
+        out
     }
 }
 

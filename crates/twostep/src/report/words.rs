@@ -532,20 +532,23 @@ fn engine(answer: &IPosterior) -> Sentence {
     if answer.engine == "exact" {
         return Sentence::new(Tone::Good, "The answer is computed in closed form, without an error of a sampler.");
     }
+    if let Some(clusters) = diagnostics.clusters {
+        let how = match clusters.k_hat {
+            None => "told a grid where to look, and all T-draws were evaluated there",
+            Some(_) => "proposed the answer, and reliable importance weights corrected it to all T-draws",
+        };
+        let text = format!(
+            "{} clusters of T-draws {how}: means, sds and quantiles of the answer are good to {:.3} sd.",
+            clusters.clusters,
+            (1e3 * clusters.error).ceil() / 1e3
+        );
+        return Sentence::new(Tone::Good, text);
+    }
     if let Some(error) = error {
         // One digit, rounded up: the statement must hold.
         let bound = 10f64.powf(error.max(1e-6).log10().ceil());
         let text = format!("Quadrature computed means, sds and quantiles of the answer to within {bound} sd.");
         return Sentence::new(if error > QUADRATURE_ERROR { Tone::Caution } else { Tone::Good }, text);
-    }
-    if let Some(clusters) = diagnostics.clusters {
-        let text = format!(
-            "{} clusters of T-draws proposed the answer, and reliable importance weights corrected it to all T-draws: its means, sds and \
-             quantiles are good to {:.3} sd.",
-            clusters.clusters,
-            (1e3 * clusters.error).ceil() / 1e3
-        );
-        return Sentence::new(Tone::Good, text);
     }
     let (what, agree) = if answer.engine == "smc" { ("runs", RUNS_AGREE) } else { ("chains", CHAINS_AGREE) };
     let finite = |value: &f64| value.is_finite();
