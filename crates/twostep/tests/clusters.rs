@@ -76,7 +76,8 @@ fn auto_is_right(name: &str, seeds: std::ops::RangeInclusive<u64>) -> usize {
 
 #[test]
 fn clusters_of_the_polynomial_study() {
-    assert_eq!(auto_is_right("pce", 1..=20), 40);
+    // Over one unknown a grid looks everywhere with all T-draws for the same price.
+    assert_eq!(auto_is_right("pce", 1..=20), 0);
 }
 
 #[test]

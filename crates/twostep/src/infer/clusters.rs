@@ -91,6 +91,10 @@ pub(super) fn infer(
                 Some(outcome) => outcome,
                 None => return Ok(Err((format!("the chains on {n_found} clusters disagree"), work))),
             },
+            // The cells of the first look are most of such a grid.
+            _ if prepared.likelihoods.n_unknowns() == 1 => {
+                return Ok(Err(("over one unknown clusters save a grid nothing".into(), work)));
+            }
             _ => return on_grid(prepared, spec, &scaled(&features), stream, monitor).map(Ok),
         };
         match outcome {

@@ -18,7 +18,8 @@ use rayon::prelude::*;
 
 /// Stated error that the grid aims at, in sds.
 const AIM: f64 = 1e-3;
-/// Tolerances that are tried for it, one after the other. The first is for mixtures of many T-draws, whose errors average out.
+/// Tolerances that are tried for it, one after the other. The first is for mixtures of many T-draws over several unknowns: their
+/// errors average out, and their many cells know them well.
 const TOLERANCES: [f64; 5] = [1.0, 0.1, 1e-2, 1e-3, 1e-4];
 /// Stated error that is aimed at where clusters say where to look, and the least that is stated there: so loose a grid knows its
 /// error less well than a fine one.
@@ -260,7 +261,7 @@ fn resolve<'a>(
     proceed: Proceed<'_>,
 ) -> Result<Resolved<'a>> {
     let settings = TOLERANCES.map(|tolerance| Settings { tolerance, ..Settings::default() });
-    let mut stricter = settings[usize::from(!components.is_mixture())..].iter();
+    let mut stricter = settings[usize::from(!components.has_many_cells())..].iter();
     let first = stricter.next().expect("there are several tolerances");
     let (aim, mut refined, on_fewer) = match fewer {
         None => (AIM, quadrature::refine(components, first, proceed)?, 0),

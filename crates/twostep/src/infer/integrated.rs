@@ -431,9 +431,9 @@ impl<'a> Integrated<'a> {
         highest.reduce(none, |a, b| a.iter().zip(&b).map(|(a, b)| f64::max(*a, *b)).collect())
     }
 
-    /// Whether many draws are mixed, each with a peak of its own.
-    pub(super) fn is_mixture(&self) -> bool {
-        self.pooled().is_none() && self.likelihoods.n_draws() > 1
+    /// Whether many draws are mixed over several unknowns, each with a peak of its own.
+    pub(super) fn has_many_cells(&self) -> bool {
+        self.pooled().is_none() && self.likelihoods.n_draws() > 1 && self.axes.len() > 1
     }
 
     /// What pools the draws at every sd, where there is more than one.
