@@ -11,9 +11,11 @@ use rayon::prelude::*;
 /// Ways in which the T-draws are halved. The mean square over so many has a standard error of a quarter at most.
 const SPLITS: usize = 32;
 /// I-draws by which halves are compared, and log-likelihoods that this may take.
-const MOST: usize = 1000;
+const MOST: usize = 2000;
 const LEAST: usize = 100;
 const VALUES: usize = 1 << 22;
+/// Probabilities on both sides of one by which the slope of a quantile is known.
+const NEAR: f64 = 0.02;
 /// Rounds of the evidences of E-Post, and the mean change of their logarithms at which they agree with the I-draws.
 const ROUNDS: usize = 30;
 const CONSISTENT: f64 = 1e-3;
@@ -27,7 +29,9 @@ const ENOUGH: f64 = 0.05;
 ///
 /// Posteriors by half of the T-draws weigh the I-draws x by the share of that half in their responsibilities. Estimates by two
 /// halves differ by twice what is wrong with one by all: the answer is half of their root mean square difference over some
-/// random halvings.
+/// random halvings. The I-draws are a sample, too: a difference `D = sum_m c_m f_m` of two weighted means has the variance
+/// `sum_m c_m^2 (f_m - mean)^2` for that reason alone, which is taken off its square. A quantile is the mean of an indicator,
+/// times its slope by the probability.
 pub(super) fn t_draw_error(prepared: &Prepared, method: Method, answer: &IPosterior) -> Option<f64> {
     let log_alpha = prepared.log_alpha();
     let n_draws = log_alpha.len();
@@ -55,17 +59,25 @@ pub(super) fn t_draw_error(prepared: &Prepared, method: Method, answer: &IPoster
         .collect();
     let of_parameter = |d: usize| {
         let values: Vec<f64> = draws.iter().map(|x| x[d]).collect();
-        let statistics = |weights: &[f64]| {
-            let total: f64 = weights.iter().sum();
-            let sorted = Sorted::new(&values, weights);
-            [crate::kernels::dot(weights, &values) / total, sorted.quantile(0.05), sorted.quantile(0.95)]
+        let sorted = Sorted::new(&values, &vec![1.0; n]);
+        let below = |p: f64| -> (Vec<f64>, f64) {
+            let quantile = sorted.quantile(p);
+            let slope = (sorted.quantile(p + NEAR) - sorted.quantile(p - NEAR)) / (2.0 * NEAR);
+            (values.iter().map(|x| f64::from(*x <= quantile)).collect(), slope)
         };
-        let squares = weights.iter().fold([0.0; 3], |sum, first| {
-            let second: Vec<f64> = first.iter().map(|w| (1.0 - w).max(0.0)).collect();
-            let (a, b) = (statistics(first), statistics(&second));
-            [0, 1, 2].map(|k| sum[k] + (a[k] - b[k]).powi(2))
-        });
-        squares.map(|sum| 0.5 * (sum / SPLITS as f64).sqrt() / answer.unknowns[d].sd).into_iter().fold(0.0, f64::max)
+        let functions = [(values.clone(), 1.0), below(0.05), below(0.95)];
+        let square = |f: &[f64]| {
+            let mean = f.iter().sum::<f64>() / n as f64;
+            let of_split = |first: &Vec<f64>| {
+                let total: f64 = first.iter().sum();
+                let terms = first.iter().zip(f).map(|(w, f)| (w / total - (1.0 - w) / (n as f64 - total)) * (f - mean));
+                let (difference, noise) = terms.fold((0.0, 0.0), |(sum, squares), t| (sum + t, squares + t * t));
+                difference * difference - noise
+            };
+            weights.iter().map(of_split).sum::<f64>() / SPLITS as f64
+        };
+        let errors = functions.iter().map(|(f, slope)| 0.5 * slope * square(f).max(0.0).sqrt());
+        errors.fold(0.0, f64::max) / answer.unknowns[d].sd
     };
     let error = (0..prepared.prior.len()).into_par_iter().map(of_parameter).collect::<Vec<_>>();
     let error = error.into_iter().fold(0.0, f64::max);
