@@ -3,7 +3,7 @@
 use super::propagation::Method;
 use super::{IPosterior, Prepared, Workspace};
 use crate::draws::Sorted;
-use crate::kernels::log_mean_exp_weights;
+use crate::kernels::{self, log_mean_exp_weights};
 use crate::stream::Stream;
 use rand::seq::SliceRandom;
 use rayon::prelude::*;
@@ -11,14 +11,17 @@ use rayon::prelude::*;
 /// Ways in which the T-draws are halved. The mean square over so many has a standard error of a quarter at most.
 const SPLITS: usize = 32;
 /// I-draws by which halves are compared, and log-likelihoods that this may take.
-const MOST: usize = 2000;
+const MOST: usize = 1000;
 const LEAST: usize = 100;
 const VALUES: usize = 1 << 22;
 /// Probabilities on both sides of one by which the slope of a quantile is known.
 const NEAR: f64 = 0.02;
-/// Rounds of the evidences of E-Post, and the mean change of their logarithms at which they agree with the I-draws.
+/// Rounds of the evidences of E-Post, and the mean change of their logarithms at which they agree with the I-draws well enough to
+/// tell halves from each other.
 const ROUNDS: usize = 30;
-const CONSISTENT: f64 = 1e-3;
+const CONSISTENT: f64 = 1e-2;
+/// I-draws that one task sums over.
+const BLOCK: usize = 64;
 
 /// Error above which more T-draws are advised, and the one that they are to reach, in sds.
 pub const T_DRAW_ERROR: f64 = 0.1;
@@ -55,7 +58,7 @@ pub(super) fn t_draw_error(prepared: &Prepared, method: Method, answer: &IPoster
     // `weights[split][draw]`: the share of the first half.
     let weights: Vec<Vec<f64>> = first_halves
         .par_iter()
-        .map(|inside| shares.iter().map(|shares| crate::kernels::dot(shares, inside)).collect())
+        .map(|inside| shares.iter().map(|shares| kernels::dot(shares, inside)).collect())
         .collect();
     let of_parameter = |d: usize| {
         let values: Vec<f64> = draws.iter().map(|x| x[d]).collect();
@@ -96,33 +99,45 @@ fn shares(prepared: &Prepared, draws: &[&Vec<f64>], equal: bool) -> Vec<Vec<f64>
             l
         })
         .collect();
-    let mut offsets = log_alpha.to_vec();
-    let shares_by = |offsets: &[f64]| -> Vec<Vec<f64>> {
-        let of_draw = |l: &Vec<f64>| {
-            let mut shares = l.clone();
-            log_mean_exp_weights(offsets, &mut shares);
-            shares
-        };
-        all.par_iter().map(of_draw).collect()
-    };
-    let mut shares = shares_by(&offsets);
-    for _ in 0..if equal { ROUNDS } else { 0 } {
-        let mut means = vec![0.0; offsets.len()];
-        for own in &shares {
-            crate::kernels::add_affine(0.0, 1.0 / draws.len() as f64, own, &mut means);
-        }
+    let mut shares = all;
+    shares.par_iter_mut().for_each(|l| {
+        log_mean_exp_weights(log_alpha, l);
+    });
+    if !equal {
+        return shares;
+    }
+    // By what the weight of each T-draw is multiplied.
+    let mut factors = vec![1.0; log_alpha.len()];
+    for _ in 0..ROUNDS {
+        let blocks: Vec<Vec<f64>> = shares
+            .par_chunks(BLOCK)
+            .map(|block| {
+                let mut sums = vec![0.0; factors.len()];
+                for own in block {
+                    let total = kernels::dot(own, &factors);
+                    if total > 0.0 {
+                        kernels::add_affine(0.0, (total * draws.len() as f64).recip(), own, &mut sums);
+                    }
+                }
+                sums
+            })
+            .collect();
         let mut change = 0.0;
-        for ((offset, a), mean) in offsets.iter_mut().zip(log_alpha).zip(&means) {
-            if *mean > 0.0 {
-                *offset += a - mean.ln();
+        for (s, (factor, a)) in factors.iter_mut().zip(log_alpha).enumerate() {
+            let mean = *factor * blocks.iter().map(|sums| sums[s]).sum::<f64>();
+            if mean > 0.0 {
+                *factor *= a.exp() / mean;
                 change += a.exp() * (a - mean.ln()).abs();
             }
         }
-        shares = shares_by(&offsets);
         if change < CONSISTENT {
             break;
         }
     }
+    shares.par_iter_mut().for_each(|own| {
+        let total = kernels::dot(own, &factors);
+        own.iter_mut().zip(&factors).for_each(|(share, factor)| *share *= factor / total);
+    });
     shares
 }
 

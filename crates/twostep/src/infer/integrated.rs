@@ -782,7 +782,7 @@ impl<'a> Integrated<'a> {
     /// of the components (log weight minus log evidence) are given.
     pub(super) fn marginals(&self, grid: &Grid, offset: &[f64]) -> (Vec<Grid>, Vec<f64>) {
         // Many components over several unknowns have many small cells; a single narrow peak has few, which need the full rule.
-        let embedded = self.len() > 1 && self.axes.len() > 1;
+        let embedded = self.has_many_cells();
         let nodes = grid.heavy_nodes(NEGLIGIBLE, embedded);
         let curves = self.rules.iter().map(|rule| rule.curve.as_ref().zip(rule.by_draw.as_ref()));
         if let Some(curves) = curves.collect::<Option<Vec<_>>>() {
