@@ -4,7 +4,7 @@ use super::runs::{self, Changed, Runner};
 use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
-use crate::infer::{self, Derived, Engine, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary};
+use crate::infer::{self, Derived, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary};
 use crate::likelihood::{Generator, Sd};
 use crate::matrix::Matrix;
 use crate::monitor::{Monitor, Silent};
@@ -546,15 +546,12 @@ pub(super) fn infer(
     let derived = study.derived_quantities()?;
     let prepared =
         prepare(study, posterior, clustered.as_ref().unwrap_or(&posterior.draws), measured, derived.clone())?;
-    // One grid serves both mixtures over the T-draws; they come last, since they take longest.
-    let on_grid = prepared.engine(spec) == Engine::Grid;
-    let together = |a: &Method, b: &Method| on_grid && a.is_mixture() && b.is_mixture();
+    // Mixtures over the T-draws come last, since they take longest.
     let mut ordered = methods.to_vec();
     ordered.sort_by_key(|method| method.is_mixture());
-    let mut before = 0;
-    for group in ordered.chunk_by(together) {
+    for (before, method) in ordered.into_iter().enumerate() {
         let monitor = Counted { monitor, before, total: methods.len() };
-        let spec = InferSpec { methods: group.to_vec(), ..spec.clone() };
+        let spec = InferSpec { methods: vec![method], ..spec.clone() };
         let mut posteriors = infer::infer(&prepared, &spec, stream, &monitor)?;
         for posterior in &mut posteriors {
             withdraw_undefined(posterior, &derived);
@@ -563,7 +560,6 @@ pub(super) fn infer(
                 posterior.t_draws = None;
             }
         }
-        before += group.len();
         keep(posteriors)?;
     }
     Ok(())

@@ -272,11 +272,10 @@ impl Exact {
         let mut out: Vec<ParameterSummary> = (0..p)
             .into_par_iter()
             .map(|j| {
-                let of = |f: &dyn Fn(&(f64, Vec<(f64, f64)>)) -> f64| conditionals.iter().map(f).collect();
                 let mixture = Mixture {
-                    weights: of(&|(weight, _)| weight / total),
-                    means: of(&|(_, marginals)| marginals[j].0),
-                    inverse_sds: of(&|(_, marginals)| marginals[j].1.recip()),
+                    weights: conditionals.iter().map(|(weight, _)| weight / total).collect(),
+                    means: conditionals.iter().map(|(_, marginals)| marginals[j].0).collect(),
+                    inverse_sds: conditionals.iter().map(|(_, marginals)| marginals[j].1.recip()).collect(),
                 };
                 mixture_summary(&names[j], &mixture)
             })
