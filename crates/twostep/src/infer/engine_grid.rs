@@ -21,10 +21,10 @@ const AIM: f64 = 1e-3;
 /// Tolerances that are tried for it, one after the other. The first is for mixtures of many T-draws over several unknowns: their
 /// errors average out, and their many cells know them well.
 const TOLERANCES: [f64; 5] = [1.0, 0.1, 1e-2, 1e-3, 1e-4];
-/// Stated error that is aimed at where clusters say where to look, and the least that is stated there: so loose a grid knows its
-/// error less well than a fine one.
-const CLUSTERED_AIM: f64 = 0.01;
+/// Error that is aimed at where clusters say where to look, and the least that is stated there: so loose a grid knows its error
+/// less well than a fine one.
 const CLUSTERED_ERROR: f64 = 0.02;
+const CLUSTERED_TOLERANCES: [f64; 5] = [1.0, 0.7, 0.5, 0.25, 0.1];
 
 pub(super) fn infer(
     prepared: &Prepared,
@@ -260,7 +260,8 @@ fn resolve<'a>(
     mix: &dyn Fn(&[f64]) -> Vec<f64>,
     proceed: Proceed<'_>,
 ) -> Result<Resolved<'a>> {
-    let settings = TOLERANCES.map(|tolerance| Settings { tolerance, ..Settings::default() });
+    let tolerances = if fewer.is_some() { CLUSTERED_TOLERANCES } else { TOLERANCES };
+    let settings = tolerances.map(|tolerance| Settings { tolerance, ..Settings::default() });
     let mut stricter = settings[usize::from(!components.has_many_cells())..].iter();
     let first = stricter.next().expect("there are several tolerances");
     let (aim, mut refined, on_fewer) = match fewer {
@@ -268,7 +269,7 @@ fn resolve<'a>(
         Some(fewer) => {
             let cells = quadrature::refine(fewer, first, proceed)?;
             let on_fewer = cells.evaluations * fewer.n_draws();
-            (CLUSTERED_AIM, cells.for_others(components, first, proceed)?, on_fewer)
+            (CLUSTERED_ERROR, cells.for_others(components, first, proceed)?, on_fewer)
         }
     };
     let complete = refined.converged;

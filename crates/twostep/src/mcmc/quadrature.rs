@@ -248,9 +248,7 @@ fn polynomial(modal: &[f64; NODES], x: f64) -> f64 {
 /// The cells after refinement, with the evidence of every component.
 pub struct Refined<'a, C: Components> {
     components: &'a C,
-    cells: Vec<Cell>,
-    /// Log densities at the nodes of each cell, where they were kept.
-    values: Vec<Option<Vec<f64>>>,
+    leaves: Vec<Leaf>,
     /// `log int p_k`.
     pub log_evidence: Vec<f64>,
     /// Whether the tolerance was met within the allowed memory.
@@ -488,19 +486,17 @@ pub fn refine<'a, C: Components>(
             cell
         })
         .collect();
-    refine_cells(components, cells, None, settings, proceed)
+    refine_cells(components, (Vec::new(), cells), None, settings, proceed)
 }
 
 fn refine_cells<'a, C: Components>(
     components: &'a C,
-    cells: Vec<Cell>,
+    (mut leaves, mut pending): (Vec<Leaf>, Vec<Cell>),
     known: Option<Vec<f64>>,
     settings: &Settings,
     proceed: Proceed<'_>,
 ) -> Result<Refined<'a, C>> {
     let (evaluator, k, dim) = (Evaluator::new(components), components.len(), components.axes().len());
-    let mut pending = cells;
-    let mut leaves: Vec<Leaf> = Vec::new();
     // A component's evidence is not known before the first round: its cells are then judged again in the second.
     let unknown = known.is_none();
     let mut log_evidence = known.unwrap_or_else(|| vec![f64::NEG_INFINITY; k]);
@@ -584,8 +580,7 @@ fn refine_cells<'a, C: Components>(
             "check the measurements' units and the noise",
         ));
     }
-    let (cells, values) = leaves.into_iter().map(|leaf| (leaf.cell, leaf.values)).unzip();
-    Ok(Refined { components, cells, values, log_evidence, converged, evaluations })
+    Ok(Refined { components, leaves, log_evidence, converged, evaluations })
 }
 
 /// `log int p_k` of every component.
@@ -628,13 +623,14 @@ fn per_axis_pow(base: usize, exponent: usize) -> usize {
 }
 
 impl<C: Components> Refined<'_, C> {
-    /// Refines these cells on, by other settings.
+    /// Refines these cells on, by other settings; what is known of them is not evaluated again.
     ///
     /// # Errors
     /// It was interrupted.
     pub fn further(self, settings: &Settings, proceed: Proceed<'_>) -> Result<Self> {
         let before = self.evaluations;
-        let mut out = refine_cells(self.components, self.cells, Some(self.log_evidence), settings, proceed)?;
+        let known = Some(self.log_evidence);
+        let mut out = refine_cells(self.components, (self.leaves, Vec::new()), known, settings, proceed)?;
         out.evaluations += before;
         Ok(out)
     }
@@ -649,7 +645,8 @@ impl<C: Components> Refined<'_, C> {
         settings: &Settings,
         proceed: Proceed<'_>,
     ) -> Result<Refined<'b, D>> {
-        refine_cells(others, self.cells.clone(), None, settings, proceed)
+        let cells = self.leaves.iter().map(|leaf| leaf.cell).collect();
+        refine_cells(others, (Vec::new(), cells), None, settings, proceed)
     }
 
     /// `log_weights[k] - log Z_k`, minus infinity where a component has no mass.
@@ -663,17 +660,16 @@ impl<C: Components> Refined<'_, C> {
         let evaluator = Evaluator::new(self.components);
         let (k, offset) = (self.components.len(), self.offsets(log_weights));
         let values: Vec<Vec<f64>> = self
-            .cells
+            .leaves
             .par_iter()
-            .zip(&self.values)
             .with_min_len(evaluator.grain())
             .map_init(
                 || evaluator.buffers(),
-                |buffers, (cell, kept)| {
-                    let values = match kept {
+                |buffers, leaf| {
+                    let values = match &leaf.values {
                         Some(values) => values,
                         None => {
-                            evaluator.fill(cell, buffers);
+                            evaluator.fill(&leaf.cell, buffers);
                             &buffers.values
                         }
                     };
@@ -681,7 +677,8 @@ impl<C: Components> Refined<'_, C> {
                 },
             )
             .collect();
-        Grid::new(self.components.axes().to_vec(), self.cells.clone(), values.concat())
+        let cells = self.leaves.iter().map(|leaf| leaf.cell).collect();
+        Grid::new(self.components.axes().to_vec(), cells, values.concat())
     }
 }
 
