@@ -18,13 +18,11 @@ use rayon::prelude::*;
 
 /// Stated error that the grid aims at, in sds.
 const AIM: f64 = 1e-3;
-/// Tolerances that are tried for it, one after the other. The first is for mixtures of many T-draws over several unknowns: their
-/// errors average out, and their many cells know them well.
-const TOLERANCES: [f64; 5] = [1.0, 0.1, 1e-2, 1e-3, 1e-4];
 /// Error that is aimed at where clusters say where to look, and the least that is stated there: so loose a grid knows its error
 /// less well than a fine one.
 const CLUSTERED_ERROR: f64 = 0.02;
-const CLUSTERED_TOLERANCES: [f64; 5] = [1.0, 0.7, 0.5, 0.25, 0.1];
+/// The strictest tolerance that is tried for it.
+const STRICTEST: f64 = 1e-4;
 
 pub(super) fn infer(
     prepared: &Prepared,
@@ -260,16 +258,17 @@ fn resolve<'a>(
     mix: &dyn Fn(&[f64]) -> Vec<f64>,
     proceed: Proceed<'_>,
 ) -> Result<Resolved<'a>> {
-    let tolerances = if fewer.is_some() { CLUSTERED_TOLERANCES } else { TOLERANCES };
-    let settings = tolerances.map(|tolerance| Settings { tolerance, ..Settings::default() });
-    let mut stricter = settings[usize::from(!components.has_many_cells())..].iter();
-    let first = stricter.next().expect("there are several tolerances");
+    let mut settings = Settings::default();
+    if components.has_many_cells() {
+        // Errors of a mixture of many T-draws over several unknowns average out, and its many cells know them well.
+        settings.tolerance = 1.0;
+    }
     let (aim, mut refined, on_fewer) = match fewer {
-        None => (AIM, quadrature::refine(components, first, proceed)?, 0),
+        None => (AIM, quadrature::refine(components, &settings, proceed)?, 0),
         Some(fewer) => {
-            let cells = quadrature::refine(fewer, first, proceed)?;
+            let cells = quadrature::refine(fewer, &settings, proceed)?;
             let on_fewer = cells.evaluations * fewer.n_draws();
-            (CLUSTERED_ERROR, cells.for_others(components, first, proceed)?, on_fewer)
+            (CLUSTERED_ERROR, cells.for_others(components, &settings, proceed)?, on_fewer)
         }
     };
     let complete = refined.converged;
@@ -277,10 +276,12 @@ fn resolve<'a>(
         let weights = mix(&refined.log_evidence);
         let grid = refined.mixture(&weights);
         let error = (0..grid.dim()).map(|d| grid.error(d, &PROBABILITIES)).fold(0.0, f64::max);
-        match stricter.next() {
-            Some(settings) if error > aim && refined.converged => refined = refined.further(settings, proceed)?,
-            _ => return Ok(Resolved { refined, on_fewer, complete, weights, grid, error }),
+        if error <= aim || !refined.converged || settings.tolerance <= STRICTEST {
+            return Ok(Resolved { refined, on_fewer, complete, weights, grid, error });
         }
+        // The error is about proportional to the tolerance: not a bit finer than is needed.
+        settings.tolerance *= (aim / error).clamp(0.1, 0.7);
+        refined = refined.further(&settings, proceed)?;
     }
 }
 

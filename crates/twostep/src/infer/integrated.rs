@@ -8,7 +8,7 @@ use crate::kernels::panels::POINTS;
 use crate::kernels::{self, NodeTerms, PANEL};
 use crate::likelihood::Class;
 use crate::matrix::Matrix;
-use crate::mcmc::quadrature::{Axis, Components, Grid, NODES};
+use crate::mcmc::quadrature::{Axis, Components, Grid, NODES, draw_in_panels};
 use crate::prior::{Marginal, Prior};
 use crate::simulate::design;
 use crate::special::{gauss_legendre, log_sum_exp};
@@ -730,7 +730,8 @@ impl<'a> Integrated<'a> {
             let Work { integrals, total, .. } = &mut *work;
             total.iter_mut().zip(&integrals[j]).for_each(|(t, i)| *t += *i);
         }
-        work.total.iter_mut().filter(|l| l.is_nan()).for_each(|l| *l = f64::NEG_INFINITY);
+        // NaN arises where terms of both signs overflow.
+        work.total.iter_mut().for_each(|l| *l = if l.is_nan() { f64::NEG_INFINITY } else { *l });
     }
 
     /// The pooled log-likelihood of all draws.
@@ -932,7 +933,7 @@ impl<'a> Integrated<'a> {
                     mass.iter_mut().zip(values).for_each(|(mass, l)| *mass = (l - integrals[j][s]).exp());
                 }
             }
-            self.sigma_grid(j, &mass).draw(rng)[0]
+            draw_in_panels(&rule.edges, &mass, rng).exp()
         });
         let sigmas = sigmas.collect();
         (s, sigmas)

@@ -137,6 +137,7 @@ struct OutputWorkspace {
     /// Locations on the family's scale, where it is not the surrogate's.
     mu: Matrix,
     eta_bar: Matrix,
+    /// For each class those of all draws, unless one of several points is set.
     residuals: Matrix,
     bar: Vec<f64>,
     scratch: Scratch,
@@ -145,7 +146,19 @@ struct OutputWorkspace {
     point_features: Vec<Features>,
     /// Their residuals: for each class a row for each point.
     point_residuals: Matrix,
+    /// Which of how many points is set.
+    point: Option<(usize, usize)>,
     lanes: Vec<Lanes>,
+}
+
+impl OutputWorkspace {
+    /// Residual sums of squares of a class under every draw.
+    fn residuals_of(&self, class: usize) -> &[f64] {
+        match self.point {
+            Some((point, of)) => self.point_residuals.row(class * of + point),
+            None => self.residuals.row(class),
+        }
+    }
 }
 
 impl Likelihoods {
@@ -387,11 +400,7 @@ impl Likelihoods {
                 output.set_unknowns(omega.row(point), self.n_draws, ws);
                 continue;
             }
-            let OutputWorkspace { residuals, point_residuals, .. } = ws;
-            residuals.reshape(output.term.data.classes.len(), self.n_draws);
-            for c in 0..residuals.rows() {
-                residuals.row_mut(c).copy_from_slice(point_residuals.row(c * omega.rows() + point));
-            }
+            ws.point = Some((point, omega.rows()));
         }
     }
 
@@ -457,7 +466,7 @@ impl Likelihoods {
 
     /// Residual sums of squares of a class of an output, by draw.
     pub(super) fn residuals<'w>(&self, output: usize, class: usize, workspace: &'w Workspace) -> &'w [f64] {
-        workspace.outputs[output].residuals.row(class)
+        workspace.outputs[output].residuals_of(class)
     }
 
     /// Approximation errors of an output, by draw, where they are propagated.
@@ -638,6 +647,7 @@ impl Prepared {
     fn set_unknowns(&self, omega: &[f64], n_draws: usize, ws: &mut OutputWorkspace) {
         let term = &self.term;
         ws.residuals.reshape(term.data.classes.len(), n_draws);
+        ws.point = None;
         if !self.points.is_empty() {
             let width = omega.len() + term.data.points.cols();
             if ws.x.rows() != self.points.len() {
@@ -698,13 +708,13 @@ impl Prepared {
             match (&term.sigma_a, tables) {
                 (None, _) => {
                     let terms = class.terms(sd, 0.0, term.error);
-                    kernels::add_affine(terms.a, terms.b, ws.residuals.row(c), out);
+                    kernels::add_affine(terms.a, terms.b, ws.residuals_of(c), out);
                 }
                 (Some(_), Some((k, tables))) => {
-                    kernels::add_products(tables[c].0.row(k), tables[c].1.row(k), ws.residuals.row(c), out);
+                    kernels::add_products(tables[c].0.row(k), tables[c].1.row(k), ws.residuals_of(c), out);
                 }
                 (Some(sigma_a), None) => {
-                    for ((out, residual), &sigma_a) in out.iter_mut().zip(ws.residuals.row(c)).zip(sigma_a) {
+                    for ((out, residual), &sigma_a) in out.iter_mut().zip(ws.residuals_of(c)).zip(sigma_a) {
                         let terms = class.terms(sd, sigma_a, term.error);
                         *out += terms.a + terms.b * residual;
                     }
@@ -731,6 +741,7 @@ impl Prepared {
         by_omega: &mut [f64],
         by_sigma: &mut [f64],
     ) {
+        debug_assert!(ws.point.is_none(), "features are set by `set_unknowns` alone");
         let term = &self.term;
         let sigma = self.sigma(sigma);
         if !self.points.is_empty() {

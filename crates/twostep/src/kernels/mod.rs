@@ -48,7 +48,8 @@ pub(crate) fn exp(x: f64) -> f64 {
     }
     let p = p.mul_add(r * r, r) + 1.0;
     let scale = f64::from_bits(shifted.to_bits().wrapping_add(1023) << 52);
-    if x < -708.0 { 0.0 } else { p * scale }
+    // A choice of the factor, not of the result: of that the compiler would make a branch around all of the above.
+    p * if x < -708.0 { 0.0 } else { scale }
 }
 
 /// `ln(x)` for positive normal x, without branches, so that loops over it vectorise; within 3 ulp or 1e-16, whichever is more.
@@ -702,14 +703,14 @@ pub(crate) fn log_positions(x: &[f64], offset: f64, start: f64, factor: f64, out
 /// `x[s]` becomes the cubic of the cell that it falls into, at its place within the cell: cells of draw `s` begin at
 /// `s * stride`, and there are `cells` of them.
 pub(crate) fn interpolate(cubics: &[[f64; 4]], stride: usize, cells: usize, x: &mut [f64]) {
-    // The loads are of single cells, but what is done with them is done for eight draws at once.
+    // The cubics are those of single cells, but the cells are found for eight draws at once.
     const WIDTH: usize = 8;
     let last = (cells - 1) as f64;
     dispatch(
         #[inline(always)]
         || {
             for (block, x) in x.chunks_mut(WIDTH).enumerate() {
-                let (mut place, mut cell, mut at) = ([0.0; WIDTH], [0_usize; WIDTH], [[0.0; WIDTH]; 4]);
+                let (mut place, mut cell) = ([0.0; WIDTH], [0_usize; WIDTH]);
                 place[..x.len()].copy_from_slice(x);
                 for lane in 0..WIDTH {
                     let whole = if place[lane] > 0.0 { place[lane].floor() } else { 0.0 };
@@ -718,17 +719,10 @@ pub(crate) fn interpolate(cubics: &[[f64; 4]], stride: usize, cells: usize, x: &
                     // Exact below 2^52, and a plain conversion would guard against more.
                     cell[lane] = ((whole + 4_503_599_627_370_496.0).to_bits() & 0xFFFF_FFFF) as usize;
                 }
-                for lane in 0..x.len() {
-                    let cubic = &cubics[(block * WIDTH + lane) * stride + cell[lane]];
-                    for power in 0..4 {
-                        at[power][lane] = cubic[power];
-                    }
+                for (lane, x) in x.iter_mut().enumerate() {
+                    let [c0, c1, c2, c3] = cubics[(block * WIDTH + lane) * stride + cell[lane]];
+                    *x = place[lane].mul_add(place[lane].mul_add(place[lane].mul_add(c3, c2), c1), c0);
                 }
-                for lane in 0..WIDTH {
-                    let bend = place[lane].mul_add(at[3][lane], at[2][lane]);
-                    place[lane] = place[lane].mul_add(place[lane].mul_add(bend, at[1][lane]), at[0][lane]);
-                }
-                x.copy_from_slice(&place[..x.len()]);
             }
         },
     );
@@ -827,17 +821,20 @@ pub(crate) fn log_mean_exp(log_alpha: &[f64], l: &[f64]) -> f64 {
 ///
 /// Where every draw excludes the data the result is minus infinity and the weights are zero.
 pub(crate) fn log_mean_exp_weights(log_alpha: &[f64], l: &mut [f64]) -> f64 {
-    let max = l.iter().zip(log_alpha).fold(f64::NEG_INFINITY, |max, (l, a)| max.max(l + a));
-    // The ratio below would be 0/0 and the gradient NaN.
-    if max == f64::NEG_INFINITY || max.is_nan() {
-        l.fill(0.0);
-        return f64::NEG_INFINITY;
-    }
     dispatch(
         #[inline(always)]
         || {
             for (l, a) in l.iter_mut().zip(log_alpha) {
-                *l = exp(*l + *a - max);
+                *l += *a;
+            }
+            let max = panels::lanes_max(l, f64::NEG_INFINITY);
+            // The ratio below would be 0/0 and the gradient NaN.
+            if max == f64::NEG_INFINITY {
+                l.fill(0.0);
+                return f64::NEG_INFINITY;
+            }
+            for l in l.iter_mut() {
+                *l = exp(*l - max);
             }
             let ones = [1.0; BLOCK / 2];
             let mut sum = 0.0;
@@ -845,7 +842,9 @@ pub(crate) fn log_mean_exp_weights(log_alpha: &[f64], l: &mut [f64]) -> f64 {
                 sum += lanes_dot(chunk, &ones[..chunk.len()]);
             }
             let scale = 1.0 / sum;
-            l.iter_mut().for_each(|l| *l *= scale);
+            for l in l.iter_mut() {
+                *l *= scale;
+            }
             max + sum.ln()
         },
     )

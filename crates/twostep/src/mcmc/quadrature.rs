@@ -176,8 +176,8 @@ struct Shape {
     log_volume: f64,
 }
 
-/// Most log densities that are kept so that cells need not be evaluated again: 32 MiB.
-const MAX_KEPT: usize = 1 << 22;
+/// Most log densities that are kept so that cells need not be evaluated again: 128 MiB.
+const MAX_KEPT: usize = 1 << 24;
 
 /// The Gauss-Legendre rule of a cell and its Legendre modes.
 struct Rule {
@@ -474,8 +474,8 @@ pub fn refine<'a, C: Components>(
             "use engine = \"smc\"",
         ));
     }
-    // Enough cells that a peak leaves its slope on some node; the later rounds do the rest.
-    let per_axis = [128, 16, 8][dim - 1];
+    // Enough cells that a peak leaves its slope on some node, more where there are many; the later rounds do the rest.
+    let per_axis = if components.len() > 1 { [128, 16, 8] } else { [128, 8, 8] }[dim - 1];
     let cells: Vec<Cell> = (0..per_axis_pow(per_axis, dim))
         .map(|index| {
             let mut cell = Cell { lower: [0.0; MAX_AXES], width: [1.0; MAX_AXES] };
@@ -882,14 +882,7 @@ fn draw_along(rule: &Rule, values: &mut Vec<f64>, rng: &mut impl Rng) -> f64 {
     let dim = rest.ilog(NODES) as usize;
     let along: [f64; NODES] = std::array::from_fn(|j| weighted(&rule.weights, &values[j * rest..(j + 1) * rest], dim));
     let modal = rule.modal(&along);
-    let target = rng.random::<f64>() * modal[0];
-    // Monotone but for rounding: the interpolant of a resolved density is positive.
-    let (mut low, mut high) = (-1.0, 1.0);
-    for _ in 0..50 {
-        let middle = 0.5 * (low + high);
-        if partial_integral(&modal, middle) < target { low = middle } else { high = middle }
-    }
-    let u = 0.5 * (low + high);
+    let u = draw_by_modes(&modal, rng);
     let mut conditional = vec![0.0; rest];
     for (r, out) in conditional.iter_mut().enumerate() {
         let line: [f64; NODES] = std::array::from_fn(|j| values[j * rest + r]);
@@ -901,6 +894,51 @@ fn draw_along(rule: &Rule, values: &mut Vec<f64>, rng: &mut impl Rng) -> f64 {
     }
     *values = conditional;
     u
+}
+
+/// A draw in [-1, 1] from the density with these Legendre modes.
+fn draw_by_modes(modal: &[f64; NODES], rng: &mut impl Rng) -> f64 {
+    let probability = rng.random::<f64>();
+    let target = probability * modal[0];
+    // Monotone but for rounding: the interpolant of a resolved density is positive.
+    let rise = |u: f64| (partial_integral(modal, u) - target, 0.5 * polynomial(modal, u));
+    root((-1.0, 1.0), 2.0 * probability - 1.0, rise)
+}
+
+/// Where a function that rises from below zero to above it, given with its slope, is zero: by Newton's method, and by bisection where
+/// that would leave the bracket, as in a gap between modes, where there is no slope.
+fn root((mut low, mut high): (f64, f64), start: f64, f: impl Fn(f64) -> (f64, f64)) -> f64 {
+    let (precision, mut at) = (1e-15 * (high - low), start);
+    for _ in 0..100 {
+        let (value, slope) = f(at);
+        if value < 0.0 {
+            low = at
+        } else {
+            high = at
+        }
+        let newton = at - value / slope;
+        let next = if low < newton && newton < high { newton } else { 0.5 * (low + high) };
+        let step = (next - at).abs();
+        at = next;
+        if step <= precision || high - low <= precision {
+            break;
+        }
+    }
+    at
+}
+
+/// A draw from a density between the first and last of these edges, given by its mass at the nodes of the rule of every panel.
+pub fn draw_in_panels(edges: &[f64], masses: &[f64], rng: &mut impl Rng) -> f64 {
+    let (rule, panels) = (Rule::new(), masses.as_chunks::<NODES>().0);
+    let mut target = rng.random::<f64>() * masses.iter().sum::<f64>();
+    let chosen = panels.iter().position(|panel| {
+        target -= panel.iter().sum::<f64>();
+        target < 0.0
+    });
+    let chosen = chosen.unwrap_or(panels.len() - 1);
+    let density: [f64; NODES] = std::array::from_fn(|j| panels[chosen][j] / rule.weights[j]);
+    let u = draw_by_modes(&rule.modal(&density), rng);
+    edges[chosen] + (edges[chosen + 1] - edges[chosen]) * 0.5 * (u + 1.0)
 }
 
 /// Weighted mean of a tensor of node values.
@@ -981,25 +1019,8 @@ impl Marginal {
             .collect()
     }
 
-    /// Newton's method, with bisection where it would leave the bracket: in a gap between modes there is no slope.
     fn quantile_t(&self, probability: f64) -> f64 {
-        let (mut low, mut high, mut t) = (0.0, 1.0, 0.5);
-        for _ in 0..100 {
-            let gap = self.cdf_at(t) - probability;
-            if gap < 0.0 {
-                low = t
-            } else {
-                high = t
-            }
-            let newton = t - gap / self.density_at(t);
-            let next = if low < newton && newton < high { newton } else { 0.5 * (low + high) };
-            let step = (next - t).abs();
-            t = next;
-            if step <= 1e-15 || high - low <= 1e-15 {
-                break;
-            }
-        }
-        t
+        root((0.0, 1.0), 0.5, |t| (self.cdf_at(t) - probability, self.density_at(t)))
     }
 
     /// Mass per unit of `t`.

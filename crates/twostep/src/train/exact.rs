@@ -3,7 +3,7 @@
 
 use super::{LeaveOneOut, PROBABILITIES, ParameterSummary};
 use crate::error::{Error, Result};
-use crate::kernels::mixture::Mixture;
+use crate::kernels::{self, mixture::Mixture};
 use crate::matrix::{Matrix, cholesky, in_triangle, solve_lower, solve_lower_transposed};
 use crate::mcmc::quadrature::{self, Axis, Components, NODES};
 use crate::monitor::Proceed;
@@ -28,24 +28,148 @@ pub(super) struct LinearModel {
 }
 
 /// `c | sigma_A, D_T` at one sigma_A.
-struct Conditional {
+struct Conditional<'a> {
     mean: Vec<f64>,
-    /// Lower triangle of the Cholesky factor of the precision.
-    factor: Vec<f64>,
+    root: Root<'a>,
     /// `log p(z | sigma_A)`.
     log_marginal: f64,
+}
+
+/// A root of the covariance of `c | sigma_A`.
+enum Root<'a> {
+    /// Lower triangle of the Cholesky factor L of the precision: the root is `L^-T`.
+    OfPrecision(Vec<f64>),
+    /// The axes and the sd along each of them.
+    Axes(&'a Axes, Vec<f64>),
+}
+
+impl Conditional<'_> {
+    /// The coefficients that lie `u` standard deviations from the mean along each column of the root.
+    fn at(&self, mut u: Vec<f64>) -> Vec<f64> {
+        match &self.root {
+            Root::OfPrecision(factor) => solve_lower_transposed(factor, &mut u),
+            Root::Axes(axes, sds) => {
+                u.iter_mut().zip(sds).for_each(|(u, sd)| *u *= sd);
+                u = axes.coefficients(&u);
+            }
+        }
+        u.iter_mut().zip(&self.mean).for_each(|(c, mean)| *c += mean);
+        u
+    }
+
+    fn sd(&self, j: usize) -> f64 {
+        match &self.root {
+            Root::OfPrecision(factor) => {
+                let mut unit = vec![0.0; self.mean.len()];
+                unit[j] = 1.0;
+                solve_lower(factor, &mut unit);
+                dot(&unit, &unit).sqrt()
+            }
+            Root::Axes(axes, sds) => {
+                let parts = axes.directions.row(j).iter().zip(sds);
+                parts.map(|(direction, sd)| (direction * sd).powi(2)).sum::<f64>().sqrt()
+            }
+        }
+    }
+
+    /// The root's columns in the features of row `i`: their products are covariances of predictions.
+    fn seen_by(&self, model: &LinearModel, i: usize) -> Vec<f64> {
+        match &self.root {
+            Root::OfPrecision(factor) => {
+                let mut half = model.features.row(i).to_vec();
+                solve_lower(factor, &mut half);
+                half
+            }
+            Root::Axes(axes, sds) => axes.rows.row(i).iter().zip(sds).map(|(row, sd)| row * sd).collect(),
+        }
+    }
+}
+
+/// The principal axes of the features in units of the prior's sds, `features diag(sd) = U diag(s) V'`: where all rows have the
+/// same sd they are independent for every sigma_A, so that one decomposition serves all.
+struct Axes {
+    /// `diag(sd) V`, P x P.
+    directions: Matrix,
+    /// `U diag(s)`: rows along the axes, those first that any row sees.
+    rows: Matrix,
+    /// Singular values, and `U' (z - features m)`, where m is the prior's mean.
+    seen: Vec<(f64, f64)>,
+    /// Sum of squares of what lies along none of the axes.
+    rest: f64,
+    sigma_s: f64,
+}
+
+impl Axes {
+    /// None where rows differ in their sd, or the decomposition fails.
+    fn new(model: &LinearModel) -> Option<Self> {
+        let (n, p) = (model.features.rows(), model.features.cols());
+        let sigma_s = *model.sigma_s.first()?;
+        if model.sigma_s.iter().any(|sd| *sd != sigma_s) {
+            return None;
+        }
+        let whitened = Mat::from_fn(n, p, |i, j| model.features[(i, j)] * model.prior[j].1);
+        // All P axes are wanted, but no more than P columns of U.
+        let svd = if n < p { whitened.svd() } else { whitened.thin_svd() }.ok()?;
+        let (u, s, v) = (svd.U(), svd.S().column_vector(), svd.V());
+        let prior_mean: Vec<f64> = model.prior.iter().map(|(mean, _)| *mean).collect();
+        let mut rest: Vec<f64> = (0..n).map(|i| model.z[i] - dot(model.features.row(i), &prior_mean)).collect();
+        let seen: Vec<(f64, f64)> = (0..n.min(p))
+            .map(|k| {
+                // One after the other, so that what is left has no part along any.
+                let along: f64 = (0..n).map(|i| u[(i, k)] * rest[i]).sum();
+                rest.iter_mut().enumerate().for_each(|(i, rest)| *rest -= u[(i, k)] * along);
+                (s[k], along)
+            })
+            .collect();
+        Some(Self {
+            directions: Matrix::from_fn(p, p, |j, k| model.prior[j].1 * v[(j, k)]),
+            rows: Matrix::from_fn(n, seen.len(), |i, k| u[(i, k)] * seen[k].0),
+            rest: dot(&rest, &rest),
+            seen,
+            sigma_s,
+        })
+    }
+
+    /// `sum_k along[k] directions_k`.
+    fn coefficients(&self, along: &[f64]) -> Vec<f64> {
+        (0..self.directions.rows()).map(|j| kernels::dot(&self.directions.row(j)[..along.len()], along)).collect()
+    }
+
+    fn variance(&self, sigma_a: f64) -> f64 {
+        self.sigma_s * self.sigma_s + sigma_a * sigma_a
+    }
+
+    fn log_marginal(&self, sigma_a: f64) -> f64 {
+        let v = self.variance(sigma_a);
+        let n = self.rows.rows();
+        let axes = self.seen.iter().map(|(s, along)| (s * s / v).ln_1p() + along * along / (s * s + v)).sum::<f64>();
+        -0.5 * (n as f64 * (2.0 * std::f64::consts::PI * v).ln() + axes + self.rest / v)
+    }
+
+    fn condition(&self, model: &LinearModel, sigma_a: f64) -> Conditional<'_> {
+        let v = self.variance(sigma_a);
+        let along: Vec<f64> = self.seen.iter().map(|(s, along)| s * along / (s * s + v)).collect();
+        let mut mean = self.coefficients(&along);
+        mean.iter_mut().zip(&model.prior).for_each(|(c, (prior, _))| *c += prior);
+        // What no row sees is as wide as the prior.
+        let mut sds = vec![1.0; mean.len()];
+        sds.iter_mut().zip(&self.seen).for_each(|(sd, (s, _))| *sd = (v / (s * s + v)).sqrt());
+        Conditional { mean, root: Root::Axes(self, sds), log_marginal: self.log_marginal(sigma_a) }
+    }
 }
 
 /// The exact T-posterior: a mixture of normals over the quadrature nodes of sigma_A.
 pub(super) struct Exact {
     model: LinearModel,
+    /// For an unknown sigma_A, where all rows have the same sd.
+    axes: Option<Axes>,
     /// sigma_A and its weight.
     nodes: Vec<(f64, f64)>,
     grid: Option<quadrature::Grid>,
 }
 
 impl LinearModel {
-    fn condition(&self, sigma_a: f64) -> Option<Conditional> {
+    fn condition(&self, sigma_a: f64) -> Option<Conditional<'static>> {
         let (n, p) = (self.features.rows(), self.features.cols());
         let variance: Vec<f64> = self.sigma_s.iter().map(|s| s * s + sigma_a * sigma_a).collect();
         let weighted = Mat::from_fn(n, p, |i, j| self.features[(i, j)] / variance[i].sqrt());
@@ -71,7 +195,7 @@ impl LinearModel {
         let log_two_pi = (2.0 * std::f64::consts::PI).ln();
         let log_marginal =
             -0.5 * (variance.iter().map(|v| v.ln() + log_two_pi).sum::<f64>() + log_det + misfit + shrink);
-        Some(Conditional { mean, factor, log_marginal })
+        Some(Conditional { mean, root: Root::OfPrecision(factor), log_marginal })
     }
 
     /// Mean and sd of each of these rows by the coefficients that the other rows give, and `log p(rows | others)` up to a
@@ -79,17 +203,12 @@ impl LinearModel {
     ///
     /// With residuals r and leverages H in units of the rows' sds, the rows lie `(I - H)^-1 r` from their prediction, whose
     /// covariance is `(I - H)^-1`.
-    fn without(&self, rows: &[usize], conditional: &Conditional, sigma_a: f64) -> (Vec<(f64, f64)>, f64) {
+    fn without(&self, rows: &[usize], conditional: &Conditional<'_>, sigma_a: f64) -> (Vec<(f64, f64)>, f64) {
         let sd: Vec<f64> = rows.iter().map(|&i| self.sigma_s[i].hypot(sigma_a)).collect();
-        let half = |(&i, sd): (&usize, &f64)| {
-            let mut half: Vec<f64> = self.features.row(i).iter().map(|f| f / sd).collect();
-            solve_lower(&conditional.factor, &mut half);
-            half
-        };
-        let halves: Vec<Vec<f64>> = rows.iter().zip(&sd).map(half).collect();
+        let halves: Vec<Vec<f64>> = rows.iter().map(|&i| conditional.seen_by(self, i)).collect();
         // Bounded away from zero because the prior is proper.
         let free = |(a, b): (usize, usize)| {
-            let leverage = dot(&halves[a], &halves[b]);
+            let leverage = dot(&halves[a], &halves[b]) / (sd[a] * sd[b]);
             if a == b { (1.0 - leverage).max(f64::EPSILON) } else { -leverage }
         };
         let mut factor: Vec<f64> = (0..rows.len()).flat_map(|a| (0..=a).map(move |b| (a, b))).map(free).collect();
@@ -121,15 +240,25 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 /// The posterior of `log sigma_A`, for the quadrature.
 struct LogSigma<'a> {
     model: &'a LinearModel,
+    axes: Option<&'a Axes>,
     prior: &'a Marginal,
-    axes: [Axis; 1],
+    range: [Axis; 1],
+}
+
+impl LogSigma<'_> {
+    fn log_marginal(&self, sigma_a: f64) -> f64 {
+        match self.axes {
+            Some(axes) => axes.log_marginal(sigma_a),
+            None => self.model.condition(sigma_a).map_or(f64::NEG_INFINITY, |c| c.log_marginal),
+        }
+    }
 }
 
 impl Components for LogSigma<'_> {
     type Work = ();
 
     fn axes(&self) -> &[Axis] {
-        &self.axes
+        &self.range
     }
 
     fn len(&self) -> usize {
@@ -144,25 +273,25 @@ impl Components for LogSigma<'_> {
 
     fn evaluate(&self, nodes: &[[f64; NODES]], (): &mut (), out: &mut [f64]) {
         for (out, &u) in out.iter_mut().zip(&nodes[0]) {
-            let marginal = self.model.condition(u.exp()).map_or(f64::NEG_INFINITY, |c| c.log_marginal);
-            *out = marginal + self.prior.log_density(u.exp()) + u;
+            *out = self.log_marginal(u.exp()) + self.prior.log_density(u.exp()) + u;
         }
     }
 }
 
 impl Exact {
     pub(super) fn new(model: LinearModel, proceed: Proceed<'_>) -> Result<Self> {
-        let (nodes, grid) = match &model.sigma_a {
-            SigmaA::Fixed(sigma_a) => (vec![(*sigma_a, 1.0)], None),
+        let (axes, nodes, grid) = match &model.sigma_a {
+            SigmaA::Fixed(sigma_a) => (None, vec![(*sigma_a, 1.0)], None),
             SigmaA::Prior(prior) => {
+                let axes = Axes::new(&model);
                 let (lower, upper) = prior.support();
                 // From six decades below the outputs' own size (the precision matrix loses as many digits squared) to where
                 // neither prior nor data leave mass.
                 let size = model.z.iter().fold(f64::MIN_POSITIVE, |m, z| m.max(z.abs()));
                 let low = lower.max(1e-6 * size);
                 let high = upper.min((10.0 * size).max(prior.quantile(1.0 - 1e-12))).max(low * 2.0);
-                let components =
-                    LogSigma { model: &model, prior, axes: [Axis::Interval { lower: low.ln(), upper: high.ln() }] };
+                let range = [Axis::Interval { lower: low.ln(), upper: high.ln() }];
+                let components = LogSigma { model: &model, axes: axes.as_ref(), prior, range };
                 // With as many coefficients as runs the marginal likelihood is rounding noise at the smallest sigma_A, which no
                 // refinement resolves and which holds no mass.
                 let settings = quadrature::Settings { max_values: 2000, ..quadrature::Settings::default() };
@@ -172,17 +301,25 @@ impl Exact {
                 grid.for_each_node(|u, weight| nodes.push((u[0].exp(), weight)));
                 // Nodes that cannot move a digit of the result.
                 nodes.retain(|n| n.1 > 1e-15);
-                (nodes, Some(grid))
+                (axes, nodes, Some(grid))
             }
         };
-        if model.condition(nodes[0].0).is_none() {
+        let exact = Self { model, axes, nodes, grid };
+        if exact.condition(exact.nodes[0].0).is_none() {
             return Err(Error::failed(
                 "T-step",
                 "the coefficients' precision matrix is not positive definite",
                 "lower the degree or give the coefficients a narrower prior",
             ));
         }
-        Ok(Self { model, nodes, grid })
+        Ok(exact)
+    }
+
+    fn condition(&self, sigma_a: f64) -> Option<Conditional<'_>> {
+        match &self.axes {
+            Some(axes) => Some(axes.condition(&self.model, sigma_a)),
+            None => self.model.condition(sigma_a),
+        }
     }
 
     /// `n` independent draws: coefficients in rows (P x n), and sigma_A.
@@ -192,7 +329,7 @@ impl Exact {
             Some(grid) => grid.draws(n, stream.named("sigma_a")).into_iter().map(|u| u[0].exp()).collect(),
         };
         let p = self.model.prior.len();
-        let fixed = if self.grid.is_none() { self.model.condition(sigma_a[0]) } else { None };
+        let fixed = if self.grid.is_none() { self.condition(sigma_a[0]) } else { None };
         let columns: Vec<Vec<f64>> = (0..n)
             .into_par_iter()
             .map(|s| {
@@ -200,15 +337,12 @@ impl Exact {
                 let conditional = match &fixed {
                     Some(conditional) => conditional,
                     None => {
-                        own = self.model.condition(sigma_a[s]).expect("positive definite at the first node");
+                        own = self.condition(sigma_a[s]).expect("positive definite at the first node");
                         &own
                     }
                 };
                 let mut rng = stream.named("coefficients").at(s as u64).rng();
-                let mut c: Vec<f64> = (0..p).map(|_| rng.sample(StandardNormal)).collect();
-                solve_lower_transposed(&conditional.factor, &mut c);
-                c.iter_mut().zip(&conditional.mean).for_each(|(c, m)| *c += m);
-                c
+                conditional.at((0..p).map(|_| rng.sample(StandardNormal)).collect())
             })
             .collect();
         (Matrix::from_fn(p, n, |j, s| columns[s][j]), sigma_a)
@@ -227,7 +361,7 @@ impl Exact {
                 "use method = \"exact\" for random draws",
             ));
         }
-        let conditional = self.model.condition(self.nodes[0].0).expect("checked on construction");
+        let conditional = self.condition(self.nodes[0].0).expect("checked on construction");
         // At 8 sd the normal density is 1e-14 of its top; odd, so that the mean is a node.
         const REACH: f64 = 8.0;
         let per_axis = ((n as f64).powf(1.0 / p as f64).round() as usize).max(3) | 1;
@@ -240,9 +374,8 @@ impl Exact {
                 (0..p).map(|d| -REACH + step * ((s / per_axis.pow(d as u32)) % per_axis) as f64).collect();
             log_weights[s] = -0.5 * z.iter().map(|v| v * v).sum::<f64>();
             rotate(&mut z);
-            solve_lower_transposed(&conditional.factor, &mut z);
-            for j in 0..p {
-                values[(j, s)] = conditional.mean[j] + z[j];
+            for (j, c) in conditional.at(z).into_iter().enumerate() {
+                values[(j, s)] = c;
             }
         }
         Ok((values, vec![self.nodes[0].0; total], log_weights))
@@ -256,16 +389,8 @@ impl Exact {
             .par_iter()
             .filter(|node| node.1 > 1e-12)
             .filter_map(|&(sigma_a, weight)| {
-                let conditional = self.model.condition(sigma_a)?;
-                let marginals = (0..p)
-                    .map(|j| {
-                        let mut unit = vec![0.0; p];
-                        unit[j] = 1.0;
-                        solve_lower(&conditional.factor, &mut unit);
-                        (conditional.mean[j], dot(&unit, &unit).sqrt())
-                    })
-                    .collect();
-                Some((weight, marginals))
+                let conditional = self.condition(sigma_a)?;
+                Some((weight, (0..p).map(|j| (conditional.mean[j], conditional.sd(j))).collect()))
             })
             .collect();
         let total: f64 = conditionals.iter().map(|(weight, _)| weight).sum();
@@ -309,7 +434,7 @@ impl Exact {
             .par_iter()
             .filter(|node| node.1 > 1e-12)
             .filter_map(|&(sigma_a, weight)| {
-                let conditional = self.model.condition(sigma_a)?;
+                let conditional = self.condition(sigma_a)?;
                 let mut rows = vec![(f64::NAN, f64::NAN, f64::NEG_INFINITY); n];
                 for run in &self.model.runs {
                     let (predicted, log_density) = self.model.without(run, &conditional, sigma_a);
@@ -364,7 +489,52 @@ fn mixture_summary(name: &str, mixture: &Mixture) -> ParameterSummary {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
+
+    /// With more coefficients than rows and fewer, and two coefficients that no row can tell apart.
+    #[test]
+    fn axes_for_all_sigma_a_condition_as_a_factor_for_each() {
+        for (n, p) in [(4, 7), (9, 5), (6, 6)] {
+            let x = |i: usize| 2.0 * i as f64 / n as f64 - 0.9;
+            let features = Matrix::from_fn(n, p, |i, j| if j == 1 { 1.0 } else { x(i).powi(j as i32) });
+            let mut model = LinearModel {
+                z: (0..n).map(|i| (1.3 * i as f64).sin()).collect(),
+                sigma_s: vec![0.1; n],
+                runs: Vec::new(),
+                prior: (0..p).map(|j| (0.1 * j as f64, 1.0 + 0.2 * j as f64)).collect(),
+                sigma_a: SigmaA::Fixed(0.0),
+                features,
+            };
+            let axes = Axes::new(&model).unwrap();
+            for sigma_a in [0.0, 0.02, 0.5, 30.0] {
+                let (found, expected) = (axes.condition(&model, sigma_a), model.condition(sigma_a).unwrap());
+                // The precision's condition: largest prior variance times what the data add, over the least of both.
+                let norm: f64 = model.features.data().iter().map(|f| f * f).sum();
+                let condition = 2.2_f64.powi(2) * (1.0 + norm / axes.variance(sigma_a));
+                let bound = 16.0 * (n * p) as f64 * f64::EPSILON * condition;
+                let size = expected.log_marginal.abs().max(1.0);
+                assert!((found.log_marginal - expected.log_marginal).abs() <= bound * size, "{n} {p} {sigma_a}");
+                for j in 0..p {
+                    assert!((found.mean[j] - expected.mean[j]).abs() <= bound, "{n} {p} {sigma_a} {j}");
+                    assert!((found.sd(j) - expected.sd(j)).abs() <= bound, "{n} {p} {sigma_a} {j}");
+                }
+                for (a, b) in (0..n).flat_map(|a| (0..=a).map(move |b| (a, b))) {
+                    let covariance = |of: &Conditional<'_>| dot(&of.seen_by(&model, a), &of.seen_by(&model, b));
+                    assert!((covariance(&found) - covariance(&expected)).abs() <= bound, "{n} {p} {sigma_a} {a} {b}");
+                }
+                // Columns of the root: their squares sum to the variances.
+                let column = |k: usize| found.at((0..p).map(|l| f64::from(u8::from(l == k))).collect());
+                for j in 0..p {
+                    let variance: f64 = (0..p).map(|k| (column(k)[j] - found.mean[j]).powi(2)).sum();
+                    assert!((variance - found.sd(j).powi(2)).abs() <= bound, "{n} {p} {sigma_a} {j}");
+                }
+            }
+            model.sigma_s[1] = 0.2;
+            assert!(Axes::new(&model).is_none());
+        }
+    }
 
     /// Means and sds of rows by a model that was never told of them.
     #[test]
@@ -387,8 +557,7 @@ mod tests {
             let others: Vec<usize> = (0..n).filter(|i| !run.contains(i)).collect();
             let rest = model(&others).condition(sigma_a).unwrap();
             for (&i, (mean, sd)) in run.iter().zip(found) {
-                let mut half = features.row(i).to_vec();
-                solve_lower(&rest.factor, &mut half);
+                let half = rest.seen_by(&all, i);
                 let expected = (dot(&half, &half) + sigma_s[i].powi(2) + sigma_a * sigma_a).sqrt();
                 // A few dozen roundings, in matrices whose condition is below ten.
                 assert!((mean - dot(features.row(i), &rest.mean)).abs() < 1000.0 * f64::EPSILON, "{run:?}");
