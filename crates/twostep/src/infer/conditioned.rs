@@ -1,11 +1,14 @@
 //! Conditioning: with conditions and T-draws fixed, a class's residual sum of squares is one polynomial in the unknowns
 //! per draw, of twice the surrogate's degree.
 
+use crate::kernels;
 use crate::kernels::panels::{Panels, PullSums};
 use crate::likelihood::Reduced;
 use crate::matrix::Matrix;
 use crate::special::gauss_legendre;
-use crate::surrogate::{Basis, InputScale, Normalisation, Scratch, Surrogate};
+use crate::surrogate::{Basis, InputScale, Normalisation, Surrogate};
+use faer::Mat;
+use rayon::prelude::*;
 
 /// Above this many interpolation points the general path is used: the product of unknowns is too large to tabulate.
 const MAX_POINTS: usize = 20_000;
@@ -32,6 +35,64 @@ impl Features {
     /// Values of the basis at the unknowns set last.
     pub(crate) fn values(&self) -> &[f64] {
         self.value.row(0)
+    }
+}
+
+/// The surrogate at measured points as `sum_b phi_b(known inputs) w_b(unknowns, draw)`: basis functions that share their degrees in
+/// the known inputs share a function of those.
+struct Separated {
+    /// `phi_b` at every measured point.
+    known: Matrix,
+    /// The `b` of each basis function.
+    shared: Vec<usize>,
+}
+
+impl Separated {
+    fn new(basis: &Basis, n_unknowns: usize, points: &Matrix) -> Self {
+        let mut distinct: Vec<(&[usize], usize)> = Vec::new();
+        let shared = basis.degrees().iter().enumerate().map(|(p, degrees)| {
+            let degrees = &degrees[n_unknowns..];
+            distinct.iter().position(|(known, _)| *known == degrees).unwrap_or_else(|| {
+                distinct.push((degrees, p));
+                distinct.len() - 1
+            })
+        });
+        let shared = shared.collect();
+        let products = basis.products(n_unknowns..basis.scales().len(), points);
+        let first: Vec<usize> = distinct.iter().map(|(_, p)| *p).collect();
+        Self { known: products.select_cols(&first), shared }
+    }
+
+    /// The triangle R of `(factor phi, y) = Q R` over these points and values `y`: the sum of squares of `y - factor phi w` is that of
+    /// `R (-w, 1)`, with no more rows than there are weights and one, however many points there are.
+    fn reduce(&self, values: &[(usize, f64)], factor: f64) -> Matrix {
+        let n = self.known.cols();
+        let entry = |i: usize, b: usize| if b < n { factor * self.known[(values[i].0, b)] } else { values[i].1 };
+        let qr = Mat::from_fn(values.len(), n + 1, entry).qr();
+        let r = qr.thin_R();
+        Matrix::from_fn(r.nrows(), n + 1, |i, b| if i <= b { r[(i, b)] } else { 0.0 })
+    }
+
+    /// `w_b` of every draw, given the unknowns' part of every basis function.
+    fn weights(&self, of_unknowns: &[f64], coefficients: &Matrix) -> Matrix {
+        let mut out = Matrix::zeros(self.known.cols(), coefficients.cols());
+        for (p, (&b, value)) in self.shared.iter().zip(of_unknowns).enumerate() {
+            kernels::add_affine(0.0, *value, coefficients.row(p), out.row_mut(b));
+        }
+        out
+    }
+}
+
+/// `out[s] += |R (-w_s, 1)|^2`.
+fn add_residuals(r: &Matrix, weights: &Matrix, out: &mut [f64]) {
+    let n = weights.rows();
+    let mut row = vec![0.0; out.len()];
+    for i in 0..r.rows() {
+        row.fill(-r[(i, n)]);
+        for b in i..n {
+            kernels::add_affine(0.0, r[(i, b)], weights.row(b), &mut row);
+        }
+        kernels::add_squares(&row, out);
     }
 }
 
@@ -73,34 +134,32 @@ impl Conditioned {
             psi[(q, k)] * digits(q).map(|digit| 0.5 * weights[digit]).product::<f64>()
         });
 
+        let separated = Separated::new(surrogate_basis, n_unknowns, &data.points);
+        let of_unknowns = surrogate_basis.products(0..n_unknowns, &omega);
+        let of_unknowns =
+            Matrix::from_fn(n_points, surrogate_basis.len(), |q, p| surrogate_basis.factor(p) * of_unknowns[(q, p)]);
+        let mut values = vec![Vec::new(); data.classes.len()];
+        data.groups.iter().for_each(|group| values[group.class].push((group.point, group.mean - shift)));
+        let reduced: Vec<Matrix> = values.iter().map(|values| separated.reduce(values, factor)).collect();
         let n_draws = coefficients.cols();
-        let mut residuals = vec![Matrix::zeros(n_points, n_draws); data.classes.len()];
-        let (mut eta, mut scratch) = (Matrix::default(), Scratch::default());
-        let n_known = data.points.cols();
-        let mut x = Matrix::from_fn(data.points.rows(), n_unknowns + n_known, |i, d| {
-            if d < n_unknowns { 0.0 } else { data.points[(i, d - n_unknowns)] }
-        });
-        for q in 0..n_points {
-            for i in 0..x.rows() {
-                x.row_mut(i)[..n_unknowns].copy_from_slice(omega.row(q));
-            }
-            surrogate.predict(&x, coefficients, &mut eta, &mut scratch);
-            for group in &data.groups {
-                let row = residuals[group.class].row_mut(q);
-                for (r, eta) in row.iter_mut().zip(eta.row(group.point)) {
-                    *r += (group.mean - shift - factor * eta).powi(2);
+        let residuals: Vec<Matrix> = (0..n_points)
+            .into_par_iter()
+            .map(|q| {
+                let weights = separated.weights(of_unknowns.row(q), coefficients);
+                let mut out = Matrix::zeros(reduced.len(), n_draws);
+                for (c, reduced) in reduced.iter().enumerate() {
+                    add_residuals(reduced, &weights, out.row_mut(c));
                 }
-            }
-        }
-        let classes = residuals
-            .iter()
-            .map(|residual| {
-                let mut coefficients = Matrix::default();
-                coefficients.set_product(&projection, residual);
-                Panels::new(&coefficients)
+                out
             })
             .collect();
-        Some(Self { basis, classes })
+        let polynomials = |class: usize| {
+            let residual = Matrix::from_fn(n_points, n_draws, |q, s| residuals[q][(class, s)]);
+            let mut coefficients = Matrix::default();
+            coefficients.set_product(&projection, &residual);
+            Panels::new(&coefficients)
+        };
+        Some(Self { basis, classes: (0..data.classes.len()).map(polynomials).collect() })
     }
 
     /// Multiplications for the residuals of one draw.

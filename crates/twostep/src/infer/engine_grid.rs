@@ -18,9 +18,10 @@ use rayon::prelude::*;
 
 /// Stated error that the grid aims at, in sds.
 const AIM: f64 = 1e-3;
-/// Error that is aimed at where clusters say where to look, and the least that is stated there: so loose a grid knows its error
-/// less well than a fine one.
-const CLUSTERED_ERROR: f64 = 0.02;
+/// Stated error that it aims at where clusters say where to look, and the least that is stated there: so loose a grid knows its
+/// error less well than a fine one.
+const CLUSTERED_AIM: f64 = 0.05;
+const CLUSTERED_LEAST: f64 = 0.02;
 /// The strictest tolerance that is tried for it.
 const STRICTEST: f64 = 1e-4;
 
@@ -97,7 +98,7 @@ pub(super) fn infer_on_cells_of(
     let n_clusters = some.likelihoods.n_draws();
     let by_method = |&method: &Method| {
         let mut answer = infer_by(prepared, Some(some), spec, method, stream, monitor)?;
-        let stated = |error: f64| error.max(CLUSTERED_ERROR);
+        let stated = |error: f64| error.max(CLUSTERED_LEAST);
         for unknown in &mut answer.unknowns {
             unknown.quadrature_error = unknown.quadrature_error.map(stated);
         }
@@ -260,7 +261,8 @@ fn resolve<'a>(
 ) -> Result<Resolved<'a>> {
     let mut settings = Settings::default();
     if components.has_many_cells() {
-        // Errors of a mixture of many T-draws over several unknowns average out, and its many cells know them well.
+        // Errors of a mixture of many T-draws over several unknowns average out, and its many cells know them well. Over one unknown
+        // so loose a tolerance states an error of a fifth of the true one.
         settings.tolerance = 1.0;
     }
     let (aim, mut refined, on_fewer) = match fewer {
@@ -268,7 +270,7 @@ fn resolve<'a>(
         Some(fewer) => {
             let cells = quadrature::refine(fewer, &settings, proceed)?;
             let on_fewer = cells.evaluations * fewer.n_draws();
-            (CLUSTERED_ERROR, cells.for_others(components, &settings, proceed)?, on_fewer)
+            (CLUSTERED_AIM, cells.for_others(components, &settings, proceed)?, on_fewer)
         }
     };
     let complete = refined.converged;
@@ -279,8 +281,8 @@ fn resolve<'a>(
         if error <= aim || !refined.converged || settings.tolerance <= STRICTEST {
             return Ok(Resolved { refined, on_fewer, complete, weights, grid, error });
         }
-        // The error is about proportional to the tolerance: not a bit finer than is needed.
-        settings.tolerance *= (aim / error).clamp(0.1, 0.7);
+        // The error falls about with the square of the tolerance: no finer than is needed.
+        settings.tolerance *= (aim / error).sqrt().clamp(0.3, 0.8);
         refined = refined.further(&settings, proceed)?;
     }
 }

@@ -5,7 +5,7 @@ use super::likelihoods::{Likelihoods, NodeTables, Workspace};
 use super::propagation::Propagation;
 use crate::draws::pick_weighted;
 use crate::kernels::panels::POINTS;
-use crate::kernels::{self, NodeTerms, PANEL};
+use crate::kernels::{self, LogScale, NodeTerms, PANEL};
 use crate::likelihood::Class;
 use crate::matrix::Matrix;
 use crate::mcmc::quadrature::{Axis, Components, Grid, NODES, draw_in_panels};
@@ -146,10 +146,11 @@ impl Curve {
 
     /// `out[s] = F_s(residuals[s])`.
     fn fill(&self, residuals: &[f64], out: &mut [f64]) {
-        kernels::log_positions(residuals, self.offset, self.start, self.step.recip(), out);
-        kernels::interpolate(&self.cubics, if self.rows == 1 { 0 } else { self.cells }, self.cells, out);
+        let scale = LogScale { offset: self.offset, start: self.start, steps: self.step.recip() };
+        let stride = if self.rows == 1 { 0 } else { self.cells };
+        let largest = scale.interpolate(residuals, &self.cubics, stride, self.cells, out);
         let end = (self.start + self.step * self.cells as f64).exp();
-        if kernels::largest_of(residuals) + self.offset >= end {
+        if largest + self.offset >= end {
             for (s, (out, r)) in
                 out.iter_mut().zip(residuals).enumerate().filter(|(_, (_, r))| **r + self.offset >= end)
             {
@@ -191,7 +192,8 @@ impl Histogram {
     fn add(&mut self, weight: f64, shares: &[f64], residuals: &[f64], places: &mut Vec<f64>) {
         let last = (self.n_bins - 4) as f64;
         places.resize(residuals.len(), 0.0);
-        kernels::log_positions(residuals, self.offset, self.offset.ln(), self.step.recip(), places);
+        let scale = LogScale { offset: self.offset, start: self.offset.ln(), steps: self.step.recip() };
+        scale.places(residuals, places);
         for (s, (share, place)) in shares.iter().zip(places.iter()).enumerate() {
             let mass = weight * share;
             // Far below anything that could be seen in a quantile.
@@ -728,10 +730,8 @@ impl<'a> Integrated<'a> {
                 (None, None) => self.integrate_table(j, work),
             }
             let Work { integrals, total, .. } = &mut *work;
-            total.iter_mut().zip(&integrals[j]).for_each(|(t, i)| *t += *i);
+            kernels::add_or_exclude(&integrals[j], total);
         }
-        // NaN arises where terms of both signs overflow.
-        work.total.iter_mut().for_each(|l| *l = if l.is_nan() { f64::NEG_INFINITY } else { *l });
     }
 
     /// The pooled log-likelihood of all draws.
@@ -744,15 +744,16 @@ impl<'a> Integrated<'a> {
     /// Sets `work.total` to the part of the outputs whose sds are known.
     fn start(&self, work: &mut Work) {
         let Work { workspace, tables, integrals, row, total, .. } = work;
-        row.resize(self.likelihoods.n_draws(), 0.0);
-        row.fill(0.0);
-        self.likelihoods.known_log_likelihoods(workspace, row);
         total.clear();
-        match self.pooled() {
-            None => total.extend_from_slice(row),
+        total.resize(self.likelihoods.n_draws(), 0.0);
+        self.likelihoods.known_log_likelihoods(workspace, total);
+        if let Some(propagation) = self.pooled() {
             // Every sd's own factor is pooled by itself: E-Log-Lik is linear in the log-likelihoods, and Point has one draw.
-            Some(propagation) => total.push(self.pool(propagation, row)),
+            let pooled = self.pool(propagation, total);
+            total.truncate(1);
+            total[0] = pooled;
         }
+        row.resize(self.likelihoods.n_draws(), 0.0);
         tables.resize_with(self.rules.len(), Vec::new);
         integrals.resize_with(self.rules.len(), Vec::new);
     }

@@ -620,6 +620,18 @@ pub(crate) fn add_products(a: &[f64], b: &[f64], rows: &[f64], values: &mut [f64
     );
 }
 
+/// `values[s] += rows[s]^2`.
+pub(crate) fn add_squares(rows: &[f64], values: &mut [f64]) {
+    dispatch(
+        #[inline(always)]
+        || {
+            for (value, row) in values.iter_mut().zip(rows) {
+                *value = row.mul_add(*row, *value);
+            }
+        },
+    );
+}
+
 /// `total[s] += log sum_k exp(table[k * S + s])` with `S = total.len()`.
 pub(crate) fn add_log_sum_exp_columns(table: &[f64], total: &mut [f64]) {
     const WIDTH: usize = 64;
@@ -687,42 +699,109 @@ pub(crate) fn log_sum_exp_affine(a: &[f64], b: &[f64], r: f64) -> (f64, f64) {
     )
 }
 
-/// `out[s] = (log(x[s] + offset) - start) * factor`, with `x` below zero taken for zero.
-pub(crate) fn log_positions(x: &[f64], offset: f64, start: f64, factor: f64, out: &mut [f64]) {
-    dispatch(
-        #[inline(always)]
-        || {
-            for (out, x) in out.iter_mut().zip(x) {
-                let x = if *x < 0.0 { 0.0 } else { *x };
-                *out = (ln(x + offset) - start) * factor;
-            }
-        },
-    );
+/// A scale of equal steps in `log(x + offset)`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogScale {
+    pub(crate) offset: f64,
+    /// Logarithm at which it begins.
+    pub(crate) start: f64,
+    /// Steps per unit of the logarithm.
+    pub(crate) steps: f64,
 }
 
-/// `x[s]` becomes the cubic of the cell that it falls into, at its place within the cell: cells of draw `s` begin at
-/// `s * stride`, and there are `cells` of them.
-pub(crate) fn interpolate(cubics: &[[f64; 4]], stride: usize, cells: usize, x: &mut [f64]) {
-    // The cubics are those of single cells, but the cells are found for eight draws at once.
-    const WIDTH: usize = 8;
-    let last = (cells - 1) as f64;
+impl LogScale {
+    /// The place of `x` in steps; `x` below zero is taken for zero.
+    #[inline(always)]
+    fn place(&self, x: f64) -> f64 {
+        let x = if x < 0.0 { 0.0 } else { x };
+        (ln(x + self.offset) - self.start) * self.steps
+    }
+
+    /// `out[s]` is the place of `x[s]`.
+    pub(crate) fn places(&self, x: &[f64], out: &mut [f64]) {
+        dispatch(
+            #[inline(always)]
+            || {
+                for (out, x) in out.iter_mut().zip(x) {
+                    *out = self.place(*x);
+                }
+            },
+        );
+    }
+
+    /// `out[s]` is the cubic of the step that `x[s]` falls into, at its place within the step: steps of draw `s` begin at `s * stride`,
+    /// and there are `steps` of them. Returns the largest of `x`.
+    pub(crate) fn interpolate(
+        &self,
+        x: &[f64],
+        cubics: &[[f64; 4]],
+        stride: usize,
+        steps: usize,
+        out: &mut [f64],
+    ) -> f64 {
+        dispatch(
+            #[inline(always)]
+            || {
+                let mut largest = [f64::NEG_INFINITY; TOGETHER];
+                let (blocks, rest) = x.as_chunks::<TOGETHER>();
+                for (i, x) in blocks.iter().enumerate() {
+                    let first = TOGETHER * i;
+                    let out = &mut out[first..first + TOGETHER];
+                    self.cubics(first, x, cubics, stride, steps, &mut largest, out);
+                }
+                if !rest.is_empty() {
+                    let (first, mut padded) = (x.len() - rest.len(), [f64::NEG_INFINITY; TOGETHER]);
+                    padded[..rest.len()].copy_from_slice(rest);
+                    self.cubics(first, &padded, cubics, stride, steps, &mut largest, &mut out[first..]);
+                }
+                panels::lanes_max(&largest, f64::NEG_INFINITY)
+            },
+        )
+    }
+
+    /// The cubics of single steps, but the steps are found for several draws at once.
+    #[inline(always)]
+    fn cubics(
+        &self,
+        first: usize,
+        x: &[f64; TOGETHER],
+        cubics: &[[f64; 4]],
+        stride: usize,
+        steps: usize,
+        largest: &mut [f64; TOGETHER],
+        out: &mut [f64],
+    ) {
+        let last = (steps - 1) as f64;
+        let (mut place, mut step) = ([0.0; TOGETHER], [0_usize; TOGETHER]);
+        for lane in 0..TOGETHER {
+            largest[lane] = if x[lane] > largest[lane] { x[lane] } else { largest[lane] };
+            place[lane] = self.place(x[lane]);
+        }
+        for lane in 0..TOGETHER {
+            let whole = if place[lane] > 0.0 { place[lane].floor() } else { 0.0 };
+            let whole = if whole < last { whole } else { last };
+            place[lane] -= whole;
+            // Exact below 2^52, and a plain conversion would guard against more.
+            step[lane] = ((whole + 4_503_599_627_370_496.0).to_bits() & 0xFFFF_FFFF) as usize;
+        }
+        for (lane, out) in out.iter_mut().enumerate() {
+            let [c0, c1, c2, c3] = cubics[(first + lane) * stride + step[lane]];
+            *out = place[lane].mul_add(place[lane].mul_add(place[lane].mul_add(c3, c2), c1), c0);
+        }
+    }
+}
+
+/// Draws that are interpolated together.
+const TOGETHER: usize = 8;
+
+/// `total[s] += x[s]`, minus infinity where that is not a number: where terms of both signs overflow.
+pub(crate) fn add_or_exclude(x: &[f64], total: &mut [f64]) {
     dispatch(
         #[inline(always)]
         || {
-            for (block, x) in x.chunks_mut(WIDTH).enumerate() {
-                let (mut place, mut cell) = ([0.0; WIDTH], [0_usize; WIDTH]);
-                place[..x.len()].copy_from_slice(x);
-                for lane in 0..WIDTH {
-                    let whole = if place[lane] > 0.0 { place[lane].floor() } else { 0.0 };
-                    let whole = if whole < last { whole } else { last };
-                    place[lane] -= whole;
-                    // Exact below 2^52, and a plain conversion would guard against more.
-                    cell[lane] = ((whole + 4_503_599_627_370_496.0).to_bits() & 0xFFFF_FFFF) as usize;
-                }
-                for (lane, x) in x.iter_mut().enumerate() {
-                    let [c0, c1, c2, c3] = cubics[(block * WIDTH + lane) * stride + cell[lane]];
-                    *x = place[lane].mul_add(place[lane].mul_add(place[lane].mul_add(c3, c2), c1), c0);
-                }
+            for (total, x) in total.iter_mut().zip(x) {
+                let sum = *total + x;
+                *total = if sum.is_nan() { f64::NEG_INFINITY } else { sum };
             }
         },
     );
@@ -768,14 +847,6 @@ pub(crate) fn sums_of_powers(factor: f64, x: &[f64]) -> (f64, f64) {
             }
             (sum.iter().sum(), squares.iter().sum())
         },
-    )
-}
-
-/// The largest value, or minus infinity.
-pub(crate) fn largest_of(values: &[f64]) -> f64 {
-    dispatch(
-        #[inline(always)]
-        || panels::lanes_max(values, f64::NEG_INFINITY),
     )
 }
 
@@ -894,17 +965,20 @@ mod tests {
         let f = |x: f64| 1.0 + x - 0.5 * x * x + 0.25 * x * x * x;
         let cell = |i: f64, factor: f64| [f(i), 1.0 - i + 0.75 * i * i, 0.75 * i - 0.5, 0.25].map(|c| factor * c);
         let cubics: Vec<[f64; 4]> = [1.0, 2.0].iter().flat_map(|s| [0.0, 1.0, 2.0].map(|i| cell(i, *s))).collect();
-        for place in [0.0, 0.3, 1.0, 1.99, 2.5, 3.5] {
-            let mut x = [place; 2];
-            interpolate(&cubics, 3, 3, &mut x);
+        // Zero lies half a step before the first.
+        let scale = LogScale { offset: 1.0, start: 0.5, steps: 1.0 };
+        for place in [-0.5, 0.0, 0.3, 1.0, 1.99, 2.5, 3.5] {
+            let (x, mut out) = ((place + 0.5_f64).exp() - 1.0, [0.0; 2]);
+            assert_eq!(scale.interpolate(&[x; 2], &cubics, 3, 3, &mut out), x);
             let exact = [f(place), 2.0 * f(place)];
-            assert!(x.iter().zip(exact).all(|(x, exact)| (x - exact).abs() <= 16.0 * f64::EPSILON * 20.0), "{x:?}");
-            let mut shared = [place; 11];
-            interpolate(&cubics[..3], 0, 3, &mut shared);
-            assert_eq!(shared, [x[0]; 11]);
+            // The place is good to a few roundings of four, where the second cubic has a slope of 14.
+            assert!(out.iter().zip(exact).all(|(x, exact)| (x - exact).abs() <= 320.0 * f64::EPSILON), "{out:?}");
+            let mut shared = [0.0; 11];
+            scale.interpolate(&[x; 11], &cubics[..3], 0, 3, &mut shared);
+            assert_eq!(shared, [out[0]; 11]);
         }
-        let mut below = [-0.5];
-        interpolate(&cubics, 3, 3, &mut below);
+        let mut below = [0.0];
+        scale.interpolate(&[-3.0], &cubics, 3, 3, &mut below);
         assert!((below[0] - f(-0.5)).abs() <= 16.0 * f64::EPSILON);
     }
 
@@ -915,7 +989,6 @@ mod tests {
             let l: Vec<f64> = (0..n).map(|s| -1000.0 + 3.0 * (s as f64).cos()).collect();
             let exact = log_mean_exp_weights(&log_alpha, &mut l.clone());
             assert!((log_mean_exp(&log_alpha, &l) - exact).abs() <= 8.0 * f64::EPSILON * 1000.0);
-            assert_eq!(largest_of(&l), l.iter().copied().fold(f64::NEG_INFINITY, f64::max));
         }
         assert_eq!(log_mean_exp(&[0.0; 9], &[f64::NEG_INFINITY; 9]), f64::NEG_INFINITY);
     }

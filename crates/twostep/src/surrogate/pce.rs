@@ -180,6 +180,23 @@ impl Basis {
         }
     }
 
+    /// The part of every basis function that some of the inputs have, without its factor: `out[i, p] = prod_d P_{degrees[p][d]}(u_d)`
+    /// over those inputs alone, which the columns of `x` are.
+    pub(crate) fn products(&self, inputs: std::ops::Range<usize>, x: &Matrix) -> Matrix {
+        let width = self.max_degree + 1;
+        let mut out = Matrix::from_fn(x.rows(), self.len(), |_, _| 1.0);
+        let (mut value, mut derivative) = (vec![0.0; width], vec![0.0; width]);
+        for i in 0..x.rows() {
+            for (d, &x) in inputs.clone().zip(x.row(i)) {
+                legendre(self.scales[d].scaled(x).0, &mut value, &mut derivative);
+                for (out, degrees) in out.row_mut(i).iter_mut().zip(&self.degrees) {
+                    *out *= value[degrees[d]];
+                }
+            }
+        }
+        out
+    }
+
     /// `x_bar[d] += sum_p g[p] dpsi_p(x)/dx_d` at one point.
     pub(crate) fn pull_row(&self, x: &[f64], g: &[f64], x_bar: &mut [f64], table: &mut Vec<f64>) {
         self.tabulate(x, table);
