@@ -1,4 +1,4 @@
-//! What a few T-draws say about all: clusters that are corrected, fits that are reused, and halves of the T-draws.
+//! What a few T-draws say about all: clusters that are corrected, fits that are reused, and the error of their number.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -165,7 +165,7 @@ fn needed_fits_are_as_right_as_all() {
 
 /// The error that comes from a finite number of T-draws is that of independent sets of them.
 #[test]
-fn halves_tell_the_error_of_few_t_draws() {
+fn pairs_of_draws_tell_the_error_of_few_t_draws() {
     let n = 60;
     let sets = 40;
     let spec = InferSpec { draws: 4000, ..spec(Engine::Grid, Clusters::None) };

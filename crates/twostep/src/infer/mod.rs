@@ -10,7 +10,6 @@ mod engine_exact;
 mod engine_grid;
 mod engine_nuts;
 mod engine_smc;
-mod halves;
 mod integrated;
 mod likelihoods;
 mod locate;
@@ -18,17 +17,18 @@ pub mod propagation;
 mod reweight;
 mod spec;
 mod summary;
+mod t_draw_error;
 mod target;
 
 pub use budget::{Budget, VarianceShare, VarianceShares, budget};
 pub use components::Components;
 pub use density::Density;
 pub use engine_exact::linear_gaussian;
-pub use halves::T_DRAW_ERROR;
 pub use likelihoods::{Likelihoods, Link, OutputTerm, Workspace};
 pub use locate::{Located, Place, locate, rank};
 pub use spec::{Clusters, Engine, Fits, InferSpec, NutsSpec, SmcSpec};
 pub use summary::QuantitySummary;
+pub use t_draw_error::T_DRAW_ERROR;
 pub use target::Target;
 
 use crate::draws::{Draws, pick_weighted};
@@ -152,7 +152,8 @@ pub struct Diagnostics {
     /// Log-likelihoods of single T-draws that this took: points times T-draws, clusters and their correction included.
     #[serde(default)]
     pub likelihood_evaluations: usize,
-    /// Error from the number of T-draws, in sds: half of what means and 5 % and 95 % quantiles by two halves of them differ, at most.
+    /// Error from the number of T-draws, in sds: half of what means and 5 % and 95 % quantiles by two halves of them differ, in the root
+    /// mean square over halvings, at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub t_draw_error: Option<f64>,
     /// What is known of clusters whose answer was corrected to all T-draws.
