@@ -141,6 +141,10 @@ impl Axes {
 
     fn log_marginal(&self, sigma_a: f64) -> f64 {
         let v = self.variance(sigma_a);
+        if !v.is_normal() {
+            // No sd at all, or one whose square is none: where outputs are constant their size says nothing of it.
+            return f64::NEG_INFINITY;
+        }
         let n = self.rows.rows();
         let axes = self.seen.iter().map(|(s, along)| (s * s / v).ln_1p() + along * along / (s * s + v)).sum::<f64>();
         -0.5 * (n as f64 * (2.0 * std::f64::consts::PI * v).ln() + axes + self.rest / v)
