@@ -4,8 +4,9 @@ use super::{Batch, Likelihood, Observed, Scored, Sd};
 use crate::error::Result;
 use crate::kernels;
 use crate::kernels::panels::Form;
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, bits};
 use crate::special::{HALF_LN_TAU, log_normal_cdf};
+use std::collections::HashMap;
 
 /// How the approximation error enters measurements that share their inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -197,9 +198,10 @@ impl Reduced {
         gaussian_reduces: bool,
     ) -> Result<Self, (usize, String)> {
         let mut out = Self { n: y.len(), ..Self::default() };
-        let mut point_rows: Vec<usize> = Vec::new();
+        let (mut point_rows, mut points): (Vec<usize>, HashMap<Vec<u64>, usize>) = Default::default();
         // (point, members); a group is what shares one approximation error.
         let mut pending: Vec<(usize, Vec<Member>)> = Vec::new();
+        let mut groups = HashMap::new();
         for (i, &value) in y.iter().enumerate() {
             if !value.is_finite() {
                 return Err((i, "is not a finite number".into()));
@@ -209,24 +211,20 @@ impl Reduced {
                 Sd::Prior(_) => None,
                 Sd::Column => Some(sds.map_or(f64::NAN, |s| s[i])),
             };
-            let point = match point_rows.iter().position(|&row| known.row(row) == known.row(i)) {
-                Some(point) => point,
-                None => {
-                    point_rows.push(i);
-                    point_rows.len() - 1
-                }
-            };
+            let point = *points.entry(bits(known.row(i))).or_insert_with(|| {
+                point_rows.push(i);
+                point_rows.len() - 1
+            });
             let (observed, log_jacobian) = family.observe(value).map_err(|why| (i, why))?;
             out.constant += log_jacobian;
             match observed {
                 Observed::Gaussian(z) if gaussian_reduces => {
-                    let same = |(p, members): &&mut (usize, Vec<Member>)| {
-                        *p == point && (error == Error::Shared || members[0].1 == sd_i)
-                    };
-                    match pending.iter_mut().find(same) {
-                        Some((_, members)) => members.push((z, sd_i)),
-                        None => pending.push((point, vec![(z, sd_i)])),
-                    }
+                    let by_sd = (error != Error::Shared).then(|| sd_i.map(f64::to_bits));
+                    let group = *groups.entry((point, by_sd)).or_insert_with(|| {
+                        pending.push((point, Vec::new()));
+                        pending.len() - 1
+                    });
+                    pending[group].1.push((z, sd_i));
                 }
                 Observed::Gaussian(z) | Observed::Direct(z) => {
                     out.rows.push(Row { z, sd: sd_i, kind: RowKind::Value, point });
