@@ -155,7 +155,7 @@ class Stan:
         case = Case("sir")
         form = "i_sir_polynomial"
         data, names = case.data("e-lik", form), case.stan_names("e-lik")
-        run = stan_side.sample(form, data, names, chains=1, warmup=200, draws=200, start=begin(case, "e-lik"))
+        run = stan_side.sample(form, data, names, chains=1, warmup=200, draws=5000, start=begin(case, "e-lik"))
         return run.s_per_gradient
 
 

@@ -225,10 +225,9 @@ fn partial_integral(modal: &[f64; NODES], x: f64) -> f64 {
     // int P_m = (P_{m+1} - P_{m-1}) / (2m + 1), and int P_0 = x + 1.
     let (mut below, mut here) = (1.0, x);
     let mut sum = modal[0] * (x + 1.0);
-    for (m, a) in modal.iter().enumerate().skip(1) {
-        let k = m as f64;
-        let above = ((2.0 * k + 1.0) * x * here - k * below) / (k + 1.0);
-        sum += a * (above - below) / (2.0 * k + 1.0);
+    for m in 1..NODES {
+        let above = next_legendre(m, x, below, here);
+        sum += modal[m] * (above - below) * (1.0 / (2 * m + 1) as f64);
         (below, here) = (here, above);
     }
     0.5 * sum
@@ -237,12 +236,18 @@ fn partial_integral(modal: &[f64; NODES], x: f64) -> f64 {
 fn polynomial(modal: &[f64; NODES], x: f64) -> f64 {
     let (mut below, mut here) = (1.0, x);
     let mut sum = modal[0];
-    for (m, a) in modal.iter().enumerate().skip(1) {
-        sum += a * here;
-        let k = m as f64;
-        (below, here) = (here, ((2.0 * k + 1.0) * x * here - k * below) / (k + 1.0));
+    for m in 1..NODES {
+        sum += modal[m] * here;
+        (below, here) = (here, next_legendre(m, x, below, here));
     }
     sum
+}
+
+/// `P_{m+1}(x)` from the two before it, without a division at run time.
+#[inline(always)]
+fn next_legendre(m: usize, x: f64, below: f64, here: f64) -> f64 {
+    let product = x * here;
+    product + m as f64 / (m + 1) as f64 * (product - below)
 }
 
 /// The cells after refinement, with the evidence of every component.
@@ -902,13 +907,14 @@ fn draw_by_modes(modal: &[f64; NODES], rng: &mut impl Rng) -> f64 {
     let target = probability * modal[0];
     // Monotone but for rounding: the interpolant of a resolved density is positive.
     let rise = |u: f64| (partial_integral(modal, u) - target, 0.5 * polynomial(modal, u));
-    root((-1.0, 1.0), 2.0 * probability - 1.0, rise)
+    // The error of a step by Newton's method is about the square of the step.
+    root((-1.0, 1.0), 2.0 * probability - 1.0, 1e-8, rise)
 }
 
 /// Where a function that rises from below zero to above it, given with its slope, is zero: by Newton's method, and by bisection where
-/// that would leave the bracket, as in a gap between modes, where there is no slope.
-fn root((mut low, mut high): (f64, f64), start: f64, f: impl Fn(f64) -> (f64, f64)) -> f64 {
-    let (precision, mut at) = (1e-15 * (high - low), start);
+/// that would leave the bracket, as in a gap between modes, where there is no slope. The last step is no longer than `precision`.
+fn root((mut low, mut high): (f64, f64), start: f64, precision: f64, f: impl Fn(f64) -> (f64, f64)) -> f64 {
+    let mut at = start;
     for _ in 0..100 {
         let (value, slope) = f(at);
         if value < 0.0 {
@@ -1020,7 +1026,7 @@ impl Marginal {
     }
 
     fn quantile_t(&self, probability: f64) -> f64 {
-        root((0.0, 1.0), 0.5, |t| (self.cdf_at(t) - probability, self.density_at(t)))
+        root((0.0, 1.0), 0.5, 1e-15, |t| (self.cdf_at(t) - probability, self.density_at(t)))
     }
 
     /// Mass per unit of `t`.
