@@ -282,8 +282,11 @@ fn resolve<'a>(
             return Ok(Resolved { refined, on_fewer, complete, weights, grid, error });
         }
         // The error falls about with the square of the tolerance: no finer than is needed.
-        settings.tolerance *= (aim / error).sqrt().clamp(0.3, 0.8);
-        refined = refined.further(&settings, proceed)?;
+        let (factor, before) = ((aim / error).sqrt().clamp(0.3, 0.8), refined.evaluations);
+        while refined.evaluations == before && refined.converged && settings.tolerance > STRICTEST {
+            settings.tolerance *= factor;
+            refined = refined.further(&settings, proceed)?;
+        }
     }
 }
 

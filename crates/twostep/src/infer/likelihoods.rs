@@ -410,8 +410,7 @@ impl Likelihoods {
         for (output, ws) in self.outputs.iter().zip(&workspace.outputs) {
             output.add_log_likelihoods(output.sigma(sigma), None, ws, out);
         }
-        // NaN arises where terms of both signs overflow, far outside anything the data allow.
-        out.iter_mut().filter(|l| l.is_nan()).for_each(|l| *l = f64::NEG_INFINITY);
+        exclude(out);
     }
 
     /// Whether measurements that do not reduce (student-t, zeros) make a grid dearer than sampling: they cost a density each
@@ -520,6 +519,7 @@ impl Likelihoods {
                 output.add_log_likelihoods(f64::NAN, None, ws, out);
             }
         }
+        exclude(out);
     }
 
     /// Coefficients `a` and `b` of every class (K x S each) at the given sds, where they differ between draws.
@@ -553,7 +553,7 @@ impl Likelihoods {
         out.fill(0.0);
         let tables = if tables.is_empty() { None } else { Some((k, tables)) };
         self.outputs[output].add_log_likelihoods(sigma, tables, &workspace.outputs[output], out);
-        out.iter_mut().filter(|l| l.is_nan()).for_each(|l| *l = f64::NEG_INFINITY);
+        exclude(out);
     }
 
     /// Adds the derivatives of `sum_s weights[s] l_s` by the unknowns and by the sds.
@@ -569,6 +569,12 @@ impl Likelihoods {
             output.pull(sigma, weights, ws, by_omega, by_sigma);
         }
     }
+}
+
+/// Draws exclude the data where their log-likelihood is not a number: where terms of both signs overflow, far outside anything the data
+/// allow.
+fn exclude(l: &mut [f64]) {
+    l.iter_mut().for_each(|l| *l = if l.is_nan() { f64::NEG_INFINITY } else { *l });
 }
 
 impl Classes for Likelihoods {
