@@ -22,7 +22,7 @@ const AIM: f64 = 1e-3;
 /// error less well than a fine one.
 const CLUSTERED_AIM: f64 = 0.05;
 const CLUSTERED_LEAST: f64 = 0.02;
-/// The strictest tolerance that is tried for it.
+/// The strictest tolerance that is tried for the aimed error.
 const STRICTEST: f64 = 1e-4;
 
 pub(super) fn infer(

@@ -517,9 +517,9 @@ impl Likelihoods {
         for (output, ws) in self.outputs.iter().zip(&workspace.outputs) {
             if output.term.sigma.is_none() {
                 output.add_log_likelihoods(f64::NAN, None, ws, out);
+                exclude(out);
             }
         }
-        exclude(out);
     }
 
     /// Coefficients `a` and `b` of every class (K x S each) at the given sds, where they differ between draws.

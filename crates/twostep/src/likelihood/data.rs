@@ -198,7 +198,7 @@ impl Reduced {
         gaussian_reduces: bool,
     ) -> Result<Self, (usize, String)> {
         let mut out = Self { n: y.len(), ..Self::default() };
-        let (mut point_rows, mut points): (Vec<usize>, HashMap<Vec<u64>, usize>) = Default::default();
+        let (mut point_rows, mut points) = (Vec::new(), HashMap::new());
         // (point, members); a group is what shares one approximation error.
         let mut pending: Vec<(usize, Vec<Member>)> = Vec::new();
         let mut groups = HashMap::new();
