@@ -5,7 +5,7 @@ use super::likelihoods::{Likelihoods, NodeTables, Workspace};
 use super::propagation::Propagation;
 use crate::draws::pick_weighted;
 use crate::kernels::panels::POINTS;
-use crate::kernels::{self, LogScale, NodeTerms, PANEL};
+use crate::kernels::{self, BinaryScale, LogScale, NodeTerms, PANEL};
 use crate::likelihood::Class;
 use crate::matrix::Matrix;
 use crate::mcmc::quadrature::{Axis, Components, Grid, NODES, draw_in_panels};
@@ -28,6 +28,8 @@ const WIDE: f64 = 4.5;
 /// Error of a logarithm of an integral over wide panels.
 #[cfg(test)]
 const WIDE_ERROR: f64 = 1e-5;
+/// Error of a logarithm of an integral that is interpolated.
+const CURVE_ERROR: f64 = 1e-4;
 /// Mass of a mixture that may be left out of the marginal of an sd: it moves no printed digit.
 const NEGLIGIBLE: f64 = 1e-5;
 /// Sds tried when the range of one is looked for.
@@ -92,16 +94,14 @@ impl ByDraw {
     }
 }
 
-/// `F_s(R) = log sum_k exp(a_k,s + b_k,s R + log_weight_k)` by cubic interpolation in `log(R + offset)`.
+/// `F_s(R) = log sum_k exp(a_k,s + b_k,s R + log_weight_k)` by cubic interpolation in R, in cells that grow with `R + offset`.
 #[derive(Clone, Debug)]
 struct Curve {
     offset: f64,
-    start: f64,
-    step: f64,
-    /// The cubic of every cell between nodes: one row of cells per draw, or a single row where all draws share it.
+    scale: BinaryScale,
+    /// The cubic of every cell: one row of cells per draw, or a single row where all draws share it.
     cubics: Vec<[f64; 4]>,
-    /// Number of cells in a row, and of rows.
-    cells: usize,
+    /// Number of rows.
     rows: usize,
 }
 
@@ -117,53 +117,51 @@ impl Curve {
             .fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), b| (least.min(-0.5 / b), most.max(-0.5 / b)));
         // Below the smallest variance that any draw allows the integral is flat in R.
         let offset = least + class.scatter / (class.n * class.groups);
-        let start = offset.ln();
-        // The error of the cubic is h^4/384 times a fourth derivative of the order of the number of measurements: 1e-5 at
-        // h = 0.1 for fifty.
-        let step = 0.1 * (50.0 / n as f64).powf(0.25).min(2.0);
-        let length = ((1.0 + FAR * most / offset).ln() / step).ceil() as usize + 2;
+        // The error of the cubic is h^4/384 times a fourth derivative, that of -(n/2) log(R + offset): 3 n / (R + offset)^4.
+        let width = (384.0 * CURVE_ERROR / (3.0 * n as f64)).powf(0.25);
+        let scale = BinaryScale::new(offset, FAR * most, width);
         let rows: Vec<Vec<[f64; 4]>> = (0..a.rows())
             .into_par_iter()
             .map(|s| {
                 let a: Vec<f64> = a.row(s).iter().zip(&by_draw.base).map(|(a, base)| a + base).collect();
                 let node = |i: usize| {
-                    let shifted = (start + step * i as f64).exp();
-                    let (value, slope) = kernels::log_sum_exp_affine(&a, b.row(s), shifted - offset);
-                    // Derivative by the place among the nodes, which is the logarithm in steps.
-                    [value, slope * shifted * step]
+                    let (value, slope) = kernels::log_sum_exp_affine(&a, b.row(s), scale.edge(i));
+                    (scale.edge(i), value, slope)
                 };
-                let nodes: Vec<[f64; 2]> = (0..length).map(node).collect();
-                let cubic = |ends: &[[f64; 2]]| {
-                    let ([f0, d0], [f1, d1]) = (ends[0], ends[1]);
-                    let rise = f1 - f0;
+                let nodes: Vec<(f64, f64, f64)> = (0..=scale.len).map(node).collect();
+                let cubic = |ends: &[(f64, f64, f64)]| {
+                    let ((x0, f0, d0), (x1, f1, d1)) = (ends[0], ends[1]);
+                    // Derivatives by the place within the cell.
+                    let (rise, d0, d1) = (f1 - f0, d0 * (x1 - x0), d1 * (x1 - x0));
                     [f0, d0, 3.0 * rise - 2.0 * d0 - d1, d0 + d1 - 2.0 * rise]
                 };
                 nodes.windows(2).map(cubic).collect()
             })
             .collect();
-        Self { offset, start, step, cubics: rows.concat(), cells: length - 1, rows: a.rows() }
+        Self { offset, scale, cubics: rows.concat(), rows: a.rows() }
     }
 
     /// `out[s] = F_s(residuals[s])`.
     fn fill(&self, residuals: &[f64], out: &mut [f64]) {
-        let scale = LogScale { offset: self.offset, start: self.start, steps: self.step.recip() };
-        let stride = if self.rows == 1 { 0 } else { self.cells };
-        let largest = scale.interpolate(residuals, &self.cubics, stride, self.cells, out);
-        let end = (self.start + self.step * self.cells as f64).exp();
-        if largest + self.offset >= end {
-            for (s, (out, r)) in
-                out.iter_mut().zip(residuals).enumerate().filter(|(_, (_, r))| **r + self.offset >= end)
-            {
-                *out = self.beyond(s, *r, end);
+        let stride = if self.rows == 1 { 0 } else { self.scale.len };
+        let largest = self.scale.interpolate(residuals, &self.cubics, stride, out);
+        let end = self.end();
+        if largest >= end {
+            for (s, (out, r)) in out.iter_mut().zip(residuals).enumerate().filter(|(_, (_, r))| **r >= end) {
+                *out = self.beyond(self.cubics[s * stride + self.scale.len - 1], *r);
             }
         }
     }
 
-    /// `F_s(R)` beyond the last node, where the largest sd alone counts: linear in R.
-    fn beyond(&self, s: usize, r: f64, end: f64) -> f64 {
-        let last = self.cubics[if self.rows == 1 { 0 } else { s * self.cells } + self.cells - 1];
+    /// R at which the last cell ends.
+    fn end(&self) -> f64 {
+        self.scale.edge(self.scale.len)
+    }
+
+    /// `F_s(R)` beyond the last cell, where the largest sd alone counts: linear in R.
+    fn beyond(&self, last: [f64; 4], r: f64) -> f64 {
         let (value, slope) = (last.iter().sum::<f64>(), last[1] + 2.0 * last[2] + 3.0 * last[3]);
-        value + slope / self.step * (r + self.offset - end) / end
+        value + slope * (r - self.end()) / (self.end() - self.scale.edge(self.scale.len - 1))
     }
 }
 
@@ -183,7 +181,7 @@ impl Histogram {
     fn new(curve: &Curve, n_measurements: usize) -> Self {
         // Given R, log sigma has an sd of about sqrt(1 / 2n), so that the density of an sd is as wide as sqrt(2 / n) in log R.
         let step = (0.4 * (2.0 / n_measurements as f64).sqrt()).min(0.1);
-        let reach = curve.step * (curve.cells + 1) as f64;
+        let reach = (curve.end() / curve.offset).ln_1p();
         let n_bins = (reach / step).ceil() as usize + 4;
         Self { offset: curve.offset, step, n_bins, rows: vec![Vec::new(); curve.rows] }
     }

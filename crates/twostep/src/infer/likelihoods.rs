@@ -2,7 +2,7 @@
 
 use super::conditioned::{Conditioned, Features};
 use crate::kernels;
-use crate::kernels::panels::{self, Classes, Form, Lanes, POINTS, Panels, PointForms};
+use crate::kernels::panels::{self, Classes, Form, Lanes, POINTS, Panels, PointForms, TILED_POINTS};
 use crate::likelihood::{Batch, Class, ClassForm, ErrorSharing, Likelihood, Reduced, RowKind};
 use crate::matrix::Matrix;
 use crate::surrogate::{Scratch, Surrogate};
@@ -636,8 +636,8 @@ impl Prepared {
         let (n, n_classes) = (omega.rows(), self.term.data.classes.len());
         let OutputWorkspace { features, point_residuals, lanes, .. } = ws;
         point_residuals.reshape(n_classes * n, n_draws);
-        for first in (0..n).step_by(POINTS) {
-            let count = POINTS.min(n - first);
+        for first in (0..n).step_by(TILED_POINTS) {
+            let count = TILED_POINTS.min(n - first);
             lanes.resize(conditioned.n_features(), Lanes::default());
             for p in 0..count {
                 conditioned.set(omega.row(first + p), features);

@@ -728,17 +728,38 @@ impl LogScale {
             },
         );
     }
+}
 
-    /// `out[s]` is the cubic of the step that `x[s]` falls into, at its place within the step: steps of draw `s` begin at `s * stride`,
-    /// and there are `steps` of them. Returns the largest of `x`.
-    pub(crate) fn interpolate(
-        &self,
-        x: &[f64],
-        cubics: &[[f64; 4]],
-        stride: usize,
-        steps: usize,
-        out: &mut [f64],
-    ) -> f64 {
+/// Cells between neighbouring numbers of few binary digits, from `offset` on: so narrow beside their distance from zero that they are
+/// nearly equal steps of the logarithm, and found without one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BinaryScale {
+    offset: f64,
+    /// Digits after the leading one.
+    digits: u32,
+    /// Number of the first cell, counted from zero.
+    first: u64,
+    /// Number of cells.
+    pub(crate) len: usize,
+}
+
+impl BinaryScale {
+    /// For `0 <= x <= most`, each cell of `x + offset` at most as wide as a share `width` of where it begins.
+    pub(crate) fn new(offset: f64, most: f64, width: f64) -> Self {
+        let digits = (-width.log2()).ceil().clamp(0.0, 20.0) as u32;
+        let number = |x: f64| x.to_bits() >> (f64::MANTISSA_DIGITS - 1 - digits);
+        let first = number(offset);
+        Self { offset, digits, first, len: (number(offset + most) - first) as usize + 1 }
+    }
+
+    /// The `x` at which cell `i` begins; the first one below or at zero.
+    pub(crate) fn edge(&self, i: usize) -> f64 {
+        f64::from_bits((self.first + i as u64) << (f64::MANTISSA_DIGITS - 1 - self.digits)) - self.offset
+    }
+
+    /// `out[s]` is the cubic of the cell that `x[s]` falls into, at its place within the cell, from 0 to 1: cells of draw `s` begin at
+    /// `s * stride`. An `x` below zero is taken for zero, one beyond the last cell gives nonsense. Returns the largest of `x`.
+    pub(crate) fn interpolate(&self, x: &[f64], cubics: &[[f64; 4]], stride: usize, out: &mut [f64]) -> f64 {
         dispatch(
             #[inline(always)]
             || {
@@ -746,20 +767,19 @@ impl LogScale {
                 let (blocks, rest) = x.as_chunks::<TOGETHER>();
                 for (i, x) in blocks.iter().enumerate() {
                     let first = TOGETHER * i;
-                    let out = &mut out[first..first + TOGETHER];
-                    self.cubics(first, x, cubics, stride, steps, &mut largest, out);
+                    self.cubics(first, x, cubics, stride, &mut largest, &mut out[first..first + TOGETHER]);
                 }
                 if !rest.is_empty() {
                     let (first, mut padded) = (x.len() - rest.len(), [f64::NEG_INFINITY; TOGETHER]);
                     padded[..rest.len()].copy_from_slice(rest);
-                    self.cubics(first, &padded, cubics, stride, steps, &mut largest, &mut out[first..]);
+                    self.cubics(first, &padded, cubics, stride, &mut largest, &mut out[first..]);
                 }
                 panels::lanes_max(&largest, f64::NEG_INFINITY)
             },
         )
     }
 
-    /// The cubics of single steps, but the steps are found for several draws at once.
+    /// The cubics of single cells, but the cells are found for several draws at once.
     #[inline(always)]
     fn cubics(
         &self,
@@ -767,25 +787,25 @@ impl LogScale {
         x: &[f64; TOGETHER],
         cubics: &[[f64; 4]],
         stride: usize,
-        steps: usize,
         largest: &mut [f64; TOGETHER],
         out: &mut [f64],
     ) {
-        let last = (steps - 1) as f64;
-        let (mut place, mut step) = ([0.0; TOGETHER], [0_usize; TOGETHER]);
+        const MANTISSA: u64 = (1 << (f64::MANTISSA_DIGITS - 1)) - 1;
+        const ONE: u64 = 1.0_f64.to_bits();
+        let (last, shift) = (self.len as i64 - 1, f64::MANTISSA_DIGITS - 1 - self.digits);
+        let (mut place, mut cell) = ([0.0; TOGETHER], [0_usize; TOGETHER]);
         for lane in 0..TOGETHER {
             largest[lane] = if x[lane] > largest[lane] { x[lane] } else { largest[lane] };
-            place[lane] = self.place(x[lane]);
-        }
-        for lane in 0..TOGETHER {
-            let whole = if place[lane] > 0.0 { place[lane].floor() } else { 0.0 };
-            let whole = if whole < last { whole } else { last };
-            place[lane] -= whole;
-            // Exact below 2^52, and a plain conversion would guard against more.
-            step[lane] = ((whole + 4_503_599_627_370_496.0).to_bits() & 0xFFFF_FFFF) as usize;
+            let x = if x[lane] < 0.0 { 0.0 } else { x[lane] };
+            let bits = (x + self.offset).to_bits();
+            let number = (bits >> shift) as i64 - self.first as i64;
+            cell[lane] = if number < last { number } else { last } as usize;
+            let within = f64::from_bits(((bits << self.digits) & MANTISSA) | ONE) - 1.0;
+            // What is not a number stays so.
+            place[lane] = 0.0_f64.mul_add(x, within);
         }
         for (lane, out) in out.iter_mut().enumerate() {
-            let [c0, c1, c2, c3] = cubics[(first + lane) * stride + step[lane]];
+            let [c0, c1, c2, c3] = cubics[(first + lane) * stride + cell[lane]];
             *out = place[lane].mul_add(place[lane].mul_add(place[lane].mul_add(c3, c2), c1), c0);
         }
     }
@@ -960,26 +980,33 @@ mod tests {
     }
 
     #[test]
-    fn places_between_nodes_are_interpolated() {
-        // A cubic through three cells of each of two draws, of which the second is twice the first.
-        let f = |x: f64| 1.0 + x - 0.5 * x * x + 0.25 * x * x * x;
-        let cell = |i: f64, factor: f64| [f(i), 1.0 - i + 0.75 * i * i, 0.75 * i - 0.5, 0.25].map(|c| factor * c);
-        let cubics: Vec<[f64; 4]> = [1.0, 2.0].iter().flat_map(|s| [0.0, 1.0, 2.0].map(|i| cell(i, *s))).collect();
-        // Zero lies half a step before the first.
-        let scale = LogScale { offset: 1.0, start: 0.5, steps: 1.0 };
-        for place in [-0.5, 0.0, 0.3, 1.0, 1.99, 2.5, 3.5] {
-            let (x, mut out) = ((place + 0.5_f64).exp() - 1.0, [0.0; 2]);
-            assert_eq!(scale.interpolate(&[x; 2], &cubics, 3, 3, &mut out), x);
-            let exact = [f(place), 2.0 * f(place)];
-            // The place is good to a few roundings of four, where the second cubic has a slope of 14.
-            assert!(out.iter().zip(exact).all(|(x, exact)| (x - exact).abs() <= 320.0 * f64::EPSILON), "{out:?}");
+    fn places_within_cells_are_interpolated() {
+        // Eight cells of every octave.
+        let scale = BinaryScale::new(0.3, 40.0, 0.125);
+        for i in 0..scale.len {
+            let (from, to) = (scale.edge(i), scale.edge(i + 1));
+            assert!(to - from <= 0.125 * (from + 0.3) && (i > 0 || from <= 0.0 && to > 0.0), "{i}: {from} {to}");
+        }
+        assert!(scale.edge(scale.len) > 40.0 && scale.edge(scale.len - 1) <= 40.0);
+        // The second draw's cubics are twice the first one's.
+        let cubic = |i: usize, s: usize| [i as f64, 0.5, -0.25, 0.125].map(|c| (s + 1) as f64 * c);
+        let cubics: Vec<[f64; 4]> = (0..2).flat_map(|s| (0..scale.len).map(move |i| cubic(i, s))).collect();
+        for x in [0.0, 0.01, 0.7, 3.2, 17.5, 39.9] {
+            let i = (0..scale.len).rfind(|&i| scale.edge(i) <= x).unwrap();
+            let t = (x - scale.edge(i)) / (scale.edge(i + 1) - scale.edge(i));
+            let exact = i as f64 + t * (0.5 + t * (-0.25 + t * 0.125));
+            let mut out = [0.0; 2];
+            assert_eq!(scale.interpolate(&[x; 2], &cubics, scale.len, &mut out), x);
+            // The place is good to a rounding of x in units of the cell, at least a sixteenth of it wide, and the values to one of i.
+            let bound = (32.0 + i as f64) * f64::EPSILON;
+            assert!(out.iter().zip([exact, 2.0 * exact]).all(|(x, exact)| (x - exact).abs() <= 2.0 * bound), "{out:?}");
             let mut shared = [0.0; 11];
-            scale.interpolate(&[x; 11], &cubics[..3], 0, 3, &mut shared);
+            scale.interpolate(&[x; 11], &cubics[..scale.len], 0, &mut shared);
             assert_eq!(shared, [out[0]; 11]);
         }
-        let mut below = [0.0];
-        scale.interpolate(&[-3.0], &cubics, 3, 3, &mut below);
-        assert!((below[0] - f(-0.5)).abs() <= 16.0 * f64::EPSILON);
+        let mut odd = [0.0; 3];
+        assert_eq!(scale.interpolate(&[-3.0, f64::NAN, 0.0], &cubics[..scale.len], 0, &mut odd), 0.0);
+        assert!(odd[0] == odd[2] && odd[1].is_nan(), "{odd:?}");
     }
 
     #[test]

@@ -16,6 +16,10 @@ const WIDTHS: [usize; 4] = [WIDE, 16, 4, 1];
 const LANES: usize = 8;
 /// Points evaluated together: their sums for two draws or two coefficients fill eight registers.
 pub(crate) const POINTS: usize = 16;
+/// Points of a tile of [`Panels::combine_points`]: their sums for [`LANES`] draws fill ten registers and leave room for what is read.
+const TILE: usize = 5;
+/// As many whole tiles as fit among [`POINTS`].
+pub(crate) const TILED_POINTS: usize = POINTS / TILE * TILE;
 
 /// Values that never straddle a line of the cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -147,23 +151,18 @@ impl Panels {
         out.iter_mut().zip(sums).for_each(|(out, sums)| *out = total(sums));
     }
 
-    /// `out[p * S + s] = R_s` at the points `q[k][p]` of lanes `p < n`.
+    /// `out[p * S + s] = R_s` at the points `q[k][p]` of lanes `p < n`; [`TILED_POINTS`] of them are the cheapest.
     pub(crate) fn combine_points(&self, q: &[Lanes], n: usize, out: &mut [f64]) {
         dispatch(
             #[inline(always)]
             || {
                 for (start, width) in panels(0..self.draws) {
-                    let panel = self.panel(start, width);
-                    let mut i = 0;
-                    while i < width {
-                        let step = if i + 2 <= width { 2 } else { 1 };
-                        let sums = if step == 2 { pair(panel, width, i, q) } else { [one(panel, width, i, q); 2] };
-                        for (j, sums) in sums[..step].iter().enumerate() {
-                            for p in 0..n {
-                                out[p * self.draws + start + i + j] = sums[p];
-                            }
-                        }
-                        i += step;
+                    let (panel, out) = (self.panel(start, width), &mut out[start..]);
+                    match width {
+                        WIDE => tiles::<LANES, WIDE>(panel, width, q, n, self.draws, out),
+                        16 => tiles::<LANES, 16>(panel, width, q, n, self.draws, out),
+                        4 => tiles::<4, 4>(panel, width, q, n, self.draws, out),
+                        _ => tiles::<1, 1>(panel, width, q, n, self.draws, out),
                     }
                 }
             },
@@ -298,6 +297,62 @@ fn pull<S: Simd, const W: usize>(simd: S, panel: &[f64], weights: &[f64; W], sum
             }
             (*even, *odd) = (first, second);
         }
+    }
+}
+
+/// `out[p * stride + i] = R_i` of the draws of a panel at the points `p < n`: [`TILE`] points by `W` draws in registers, and what points
+/// are left one by one with `ALONE` draws.
+#[inline(always)]
+fn tiles<const W: usize, const ALONE: usize>(
+    panel: &[f64],
+    width: usize,
+    q: &[Lanes],
+    n: usize,
+    stride: usize,
+    out: &mut [f64],
+) {
+    let mut p = 0;
+    while p + TILE <= n {
+        let mut i = 0;
+        while i < width {
+            tile::<TILE, W>(panel, width, (p, i), q, stride, out);
+            i += W;
+        }
+        p += TILE;
+    }
+    while p < n {
+        let mut i = 0;
+        while i < width {
+            tile::<1, ALONE>(panel, width, (p, i), q, stride, out);
+            i += ALONE;
+        }
+        p += 1;
+    }
+}
+
+/// `R` of `W` draws of a panel at `P` points, from draw `i` and point `p` on.
+#[inline(always)]
+fn tile<const P: usize, const W: usize>(
+    panel: &[f64],
+    width: usize,
+    (p, i): (usize, usize),
+    q: &[Lanes],
+    stride: usize,
+    out: &mut [f64],
+) {
+    let mut sums = [[0.0; W]; P];
+    for (row, q) in panel.chunks_exact(width).zip(q) {
+        let row: &[f64; W] = row[i..i + W].try_into().expect("within the panel");
+        let q: &[f64; P] = q[p..p + P].try_into().expect("within the points");
+        for j in 0..P {
+            for w in 0..W {
+                sums[j][w] = q[j].mul_add(row[w], sums[j][w]);
+            }
+        }
+    }
+    for (j, sums) in sums.iter().enumerate() {
+        let first = (p + j) * stride + i;
+        out[first..first + W].copy_from_slice(sums);
     }
 }
 

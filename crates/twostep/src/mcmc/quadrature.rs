@@ -131,6 +131,8 @@ impl Default for Settings {
     }
 }
 
+/// Share of all that matters below which a cell is nothing.
+const NOTHING: f64 = 1e-14;
 /// Share of a component that may stay hidden between the nodes of a cell.
 const HIDDEN_SHARE: f64 = 1e-4;
 /// How much higher than the sum of parabolas along the axes a peak between nodes may rise.
@@ -155,12 +157,20 @@ impl Cell {
 struct Leaf {
     cell: Cell,
     log_integral: Vec<f64>,
-    /// Log densities at the nodes, where there is room to keep them.
-    values: Option<Vec<f64>>,
+    values: Kept,
     /// Roughness along each axis, relative to the cell's mass.
     rough: [f64; MAX_AXES],
     /// Log share of some component that may hide between the nodes, and the axis to look along.
     hidden: (f64, usize),
+}
+
+/// Log densities at the nodes of a cell.
+enum Kept {
+    Values(Vec<f64>),
+    /// There was no room for them.
+    Forgotten,
+    /// They are no part of any mixture that matters.
+    Nothing,
 }
 
 /// What a cell shows of each component, before anything is known of the evidences.
@@ -338,7 +348,7 @@ impl<'a, C: Components> Evaluator<'a, C> {
             },
         );
         let peaks = self.peaks(values, max, best);
-        let kept = keep.then(|| values.clone());
+        let kept = if keep { Kept::Values(values.clone()) } else { Kept::Forgotten };
         // From here on values are densities relative to the component's largest node.
         let mut sums = vec![0.0; k];
         kernels::dispatch(
@@ -511,7 +521,8 @@ fn refine_cells<'a, C: Components>(
     for round in 0..64 {
         let first = unknown && round == 0;
         evaluations += pending.len() * evaluator.n_nodes;
-        let keep = (leaves.len() + pending.len()) * evaluator.n_nodes * k <= MAX_KEPT;
+        let kept = leaves.iter().filter(|leaf| matches!(leaf.values, Kept::Values(_))).count();
+        let keep = (kept + pending.len()) * evaluator.n_nodes * k <= MAX_KEPT;
         let measured: Vec<(Leaf, Option<Shape>)> = pending
             .par_iter()
             .with_min_len(evaluator.grain())
@@ -545,6 +556,10 @@ fn refine_cells<'a, C: Components>(
             .collect();
         let share = |leaf: &Leaf| kernels::sum_exp(&leaf.log_integral, &offsets);
         let shares: Vec<f64> = leaves.par_iter().with_min_len(evaluator.grain()).map(share).collect();
+        // Their memory serves the next cells.
+        for (leaf, _) in leaves.iter_mut().zip(&shares).filter(|(_, share)| **share < NOTHING) {
+            leaf.values = Kept::Nothing;
+        }
         let far = distances(components.axes(), &leaves, &shares);
         let errors: Vec<(f64, usize)> = leaves
             .iter()
@@ -672,11 +687,12 @@ impl<C: Components> Refined<'_, C> {
                 || evaluator.buffers(),
                 |buffers, leaf| {
                     let values = match &leaf.values {
-                        Some(values) => values,
-                        None => {
+                        Kept::Values(values) => values,
+                        Kept::Forgotten => {
                             evaluator.fill(&leaf.cell, buffers);
                             &buffers.values
                         }
+                        Kept::Nothing => return vec![0.0; evaluator.n_nodes],
                     };
                     values.chunks_exact(k).map(|row| kernels::sum_exp(row, &offset)).collect()
                 },
@@ -695,6 +711,8 @@ pub struct Grid {
     /// Density in the unit cube at every node of every cell.
     values: Vec<f64>,
     masses: Vec<f64>,
+    /// Mass of each cell and of all before it.
+    cumulative: Vec<f64>,
 }
 
 /// A piecewise polynomial marginal in the unit interval.
@@ -729,7 +747,9 @@ impl Grid {
         let total: f64 = masses.iter().sum();
         masses.iter_mut().for_each(|m| *m /= total);
         values.iter_mut().for_each(|v| *v /= total);
-        Self { axes, cells, values, masses }
+        let mut sum = 0.0;
+        let cumulative = masses.iter().map(|mass| (sum += mass, sum).1).collect();
+        Self { axes, cells, values, masses, cumulative }
     }
 
     /// A density of one parameter given at the nodes of the panels between these edges of the unit interval.
@@ -859,12 +879,9 @@ impl Grid {
     pub fn draw(&self, rng: &mut impl Rng) -> Vec<f64> {
         let dim = self.dim();
         let n_nodes = NODES.pow(dim as u32);
-        let mut target = rng.random::<f64>();
-        let c = self.masses.iter().position(|m| {
-            target -= m;
-            target < 0.0
-        });
-        let c = c.unwrap_or(self.cells.len() - 1);
+        // The last sum may be one but for rounding; a cell without mass is never the first beyond the target.
+        let target = rng.random::<f64>() * self.cumulative[self.cells.len() - 1];
+        let c = self.cumulative.partition_point(|sum| *sum <= target).min(self.cells.len() - 1);
         let mut values = self.values[c * n_nodes..(c + 1) * n_nodes].to_vec();
         let (cell, rule) = (&self.cells[c], Rule::new());
         (0..dim)

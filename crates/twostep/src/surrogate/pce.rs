@@ -173,9 +173,16 @@ impl Basis {
         out.reshape(x.rows(), self.len());
         for i in 0..x.rows() {
             self.tabulate(x.row(i), table);
-            let terms = self.places.chunks_exact(self.scales.len()).zip(&self.factors);
-            for (psi, (places, factor)) in out.row_mut(i).iter_mut().zip(terms) {
-                *psi = places.iter().fold(*factor, |f, &at| f * table[at]);
+            let out = out.row_mut(i);
+            match self.scales.len() {
+                1 => self.terms::<1>(table, out),
+                2 => self.terms::<2>(table, out),
+                3 => self.terms::<3>(table, out),
+                dim => {
+                    for (psi, (places, factor)) in out.iter_mut().zip(self.places.chunks_exact(dim).zip(&self.factors)) {
+                        *psi = places.iter().fold(*factor, |f, &at| f * table[at]);
+                    }
+                }
             }
         }
     }
@@ -206,6 +213,12 @@ impl Basis {
     /// The same at the point that `table` was filled for last.
     pub(crate) fn pull_tabulated(&self, g: &[f64], x_bar: &mut [f64], table: &[f64]) {
         let (width, dim) = (self.max_degree + 1, self.scales.len());
+        match dim {
+            1 => return self.pull_terms::<1>(g, x_bar, table),
+            2 => return self.pull_terms::<2>(g, x_bar, table),
+            3 => return self.pull_terms::<3>(g, x_bar, table),
+            _ => {}
+        }
         for ((places, factor), weight) in self.places.chunks_exact(dim).zip(&self.factors).zip(g) {
             let scaled = factor * weight;
             for (d, bar) in x_bar.iter_mut().enumerate().take(dim) {
@@ -217,6 +230,30 @@ impl Basis {
                 *bar += others.fold(scaled * table[places[d] + width], |f, (_, &at)| f * table[at]);
             }
         }
+    }
+
+    /// The basis functions of `D` inputs, for which the loop over inputs has a known length.
+    fn terms<const D: usize>(&self, table: &[f64], out: &mut [f64]) {
+        for (psi, (places, factor)) in out.iter_mut().zip(self.places.as_chunks::<D>().0.iter().zip(&self.factors)) {
+            *psi = places.iter().fold(*factor, |f, &at| f * table[at]);
+        }
+    }
+
+    /// [`Self::pull_tabulated`] of `D` inputs.
+    fn pull_terms<const D: usize>(&self, g: &[f64], x_bar: &mut [f64], table: &[f64]) {
+        let width = self.max_degree + 1;
+        let mut sums = [0.0; D];
+        for ((places, factor), weight) in self.places.as_chunks::<D>().0.iter().zip(&self.factors).zip(g) {
+            let values = places.map(|at| table[at]);
+            for d in 0..D {
+                let mut term = factor * weight * table[places[d] + width];
+                for (_, value) in values.iter().enumerate().filter(|(e, _)| *e != d) {
+                    term *= value;
+                }
+                sums[d] += term;
+            }
+        }
+        x_bar.iter_mut().zip(sums).for_each(|(bar, sum)| *bar += sum);
     }
 }
 
