@@ -42,6 +42,7 @@ use crate::monitor::Monitor;
 use crate::prior::{Marginal, Prior};
 use crate::special::log_sum_exp;
 use crate::stream::Stream;
+use crate::surrogate::Surrogate;
 use crate::train::{TrainedOutput, output_draws};
 use engine_exact::LinearGaussian;
 use propagation::{Method, Propagation, Targets};
@@ -520,7 +521,9 @@ fn infer_part(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &d
         match method {
             Method::Point => {
                 posterior.trust += "; ignores the surrogate's uncertainty";
-                if prepared.outputs.iter().any(|output| output.surrogate.priors().is_empty()) {
+                let is_foreign =
+                    |surrogate: &dyn Surrogate| surrogate.priors().is_empty() && surrogate.gaussian_process().is_none();
+                if prepared.outputs.iter().any(|output| is_foreign(&*output.surrogate)) {
                     posterior.warnings.push(
                         "point: the mean of the parameters of a surrogate that was made elsewhere need not be a plausible surrogate; \
                          read it only where predictions are linear in them"

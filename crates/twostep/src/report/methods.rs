@@ -278,6 +278,19 @@ fn surrogate(output: &Output, trained: Option<&TrainedOutput>) -> String {
                  prior {coefficients}"
             )
         }
+        SurrogateKind::Gp { degree, coefficients: (mean, sd), gp, .. } => {
+            let trend = match degree {
+                0 => "a constant".to_owned(),
+                1 => "a linear trend".to_owned(),
+                degree => format!("a polynomial chaos expansion in Legendre polynomials of total degree {degree}"),
+            };
+            format!(
+                "a Gaussian process with a {} kernel on {trend}, whose coefficients had the prior normal({mean}, {sd}), the standard \
+                 deviation of the process the prior {}",
+                gp.kernel.name(),
+                gp.sd
+            )
+        }
         SurrogateKind::Formula { formula, parameters } => {
             let priors: Vec<String> =
                 parameters.iter().map(|(name, prior)| format!("{} \\~ {prior}", escaped(name))).collect();

@@ -334,7 +334,8 @@ pub(super) fn t_posterior(posterior: &TPosterior) -> Option<Figure> {
     for output in &posterior.outputs {
         let basis = output.surrogate.basis();
         for p in 0..output.surrogate.names().len() {
-            let size = basis.map_or(1.0, |basis| {
+            // Hyper-parameters of a Gaussian process are no terms of its basis.
+            let size = basis.filter(|basis| p < basis.len()).map_or(1.0, |basis| {
                 let degrees = basis.degrees()[p].iter();
                 degrees.fold(basis.factor(p), |size, &j| size / ((2 * j + 1) as f64).sqrt())
             });

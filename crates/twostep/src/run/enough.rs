@@ -531,7 +531,11 @@ fn most_parameters(study: &Study, set: &TrainingSet, measured: &[Measured]) -> R
         let n_inputs = study.n_inputs(output);
         let surrogate = output.surrogate.build(&set.input_names[..n_inputs], &study.input_scales()[..n_inputs])?;
         let is_learned = matches!(output.surrogate.sigma_a, SigmaA::Prior(_));
-        Ok(most.max(surrogate.names().len() + usize::from(is_learned)))
+        let own = match surrogate.gaussian_process() {
+            Some(process) => process.n_parameters(),
+            None => surrogate.names().len(),
+        };
+        Ok(most.max(own + usize::from(is_learned)))
     })
 }
 

@@ -356,6 +356,9 @@ pub(super) fn unreachable_outputs(study: &Study, set: &TrainingSet) -> Result<Ve
     for output in study.outputs.iter().filter(|o| !o.surrogate.standardise) {
         let n_inputs = study.n_inputs(output);
         let surrogate = output.surrogate.build(&set.input_names[..n_inputs], &study.input_scales()[..n_inputs])?;
+        if surrogate.priors().is_empty() {
+            continue;
+        }
         let inputs = set.inputs_of(&output.name, n_inputs);
         let Some((offset, features)) = surrogate.linear(&inputs) else { continue };
         let sigma_a = match &output.surrogate.sigma_a {

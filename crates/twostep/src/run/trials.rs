@@ -271,7 +271,10 @@ impl<'a> Trier<'a> {
             let x = set.inputs_of(&output.name, n_inputs);
             let y = &mut set.outputs[o].1;
             let rows: Vec<usize> = (0..y.len()).filter(|&row| !y[row].is_nan()).collect();
-            let c: Vec<f64> = surrogate.priors().iter().map(|prior| prior.sample(&mut rng)).collect();
+            let c = train::prior_draw(&*surrogate, &mut rng).ok_or_else(|| {
+                let found = format!("the surrogate of `{}` has no prior to draw a truth from", output.name);
+                Error::invalid("calibrate.truth", found, "use \"simulator\" or \"held-out-runs\"")
+            })?;
             let sigma_a = match &output.surrogate.sigma_a {
                 SigmaA::Fixed(sigma_a) => *sigma_a,
                 SigmaA::Prior(prior) => prior.sample(&mut rng),
@@ -490,7 +493,8 @@ fn is_worth_keeping(posterior: &TPosterior) -> bool {
     let weighted = posterior.draws.log_weights().iter().any(|w| *w != posterior.draws.log_weights()[0]);
     !weighted
         && posterior.outputs.iter().any(|output| match output.report.method.as_str() {
-            "nodes" => false,
+            // A process needs its rows, which are not kept.
+            "nodes" | "gp" => false,
             // A matrix of the coefficients is made and factored for every draw of sigma_A.
             "exact" => {
                 let (p, n) = (output.surrogate.names().len() as f64, output.report.n_rows as f64);

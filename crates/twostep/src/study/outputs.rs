@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::likelihood::{Family, NoiseSpec, Sd};
 use crate::prior::Marginal;
 use crate::simulate::{DesignSpec, Over, Simulator, spelling_repair};
-use crate::surrogate::{Formula, Normalisation, SigmaA, SurrogateKind, SurrogateSpec};
+use crate::surrogate::{Formula, GpSpec, Kernel, Normalisation, SigmaA, SurrogateKind, SurrogateSpec};
 use crate::table::counted;
 
 /// More terms than this are a slip of the pen: the matrix of the exact T-step would not fit into memory.
@@ -159,14 +159,19 @@ impl<'d> Parts<'_, 'd> {
     fn surrogate(&self, field: &Field<'_>, output: &str) -> Option<SurrogateSpec> {
         const COMMON: [&str; 3] = ["kind", "sigma_a", "standardise"];
         const PCE: [&str; 3] = ["degree", "normalisation", "coefficients"];
+        const RESIDUAL: [&str; 2] = ["residual", "gp"];
+        const GP: [&str; 3] = ["trend", "coefficients", "gp"];
         const FORMULA: [&str; 2] = ["formula", "parameters"];
         let Some(kind) = field.open_section()?.get("kind") else {
-            let section = field.section(&[&COMMON[..], &PCE, &FORMULA].concat())?;
-            section.require("kind", "write kind = \"pce\" for a polynomial, or kind = \"formula\"");
+            let section = field.section(&[&COMMON[..], &PCE, &RESIDUAL, &GP, &FORMULA].concat())?;
+            section.require(
+                "kind",
+                "write kind = \"pce\" for a polynomial, \"gp\" for a Gaussian process, or \"formula\"",
+            );
             return None;
         };
         let named = kind;
-        let kind = named.choice(&[("pce", "pce"), ("formula", "formula"), ("python", "python")])?;
+        let kind = named.choice(&[("pce", "pce"), ("gp", "gp"), ("formula", "formula"), ("python", "python")])?;
         if kind == "python" {
             let section = field.section(&COMMON)?;
             let Some(function) = self.host.surrogate(output) else {
@@ -180,9 +185,24 @@ impl<'d> Parts<'_, 'd> {
             let kind = SurrogateKind::Function(function.clone());
             return Some(SurrogateSpec { kind, sigma_a: SigmaA::Fixed(sigma_a), standardise });
         }
-        let own: &[&str] = if kind == "pce" { &PCE } else { &FORMULA };
-        let section = field.section(&[&COMMON, own].concat())?;
-        let sigma_a = section.read("sigma_a", parsed("exponential(1)").map(SigmaA::Prior), |field| {
+        let own = match kind {
+            "pce" => [&PCE[..], &RESIDUAL].concat(),
+            "gp" => GP.to_vec(),
+            _ => FORMULA.to_vec(),
+        };
+        let section = field.section(&[&COMMON, &own[..]].concat())?;
+        let has_residual = section.read("residual", false, |field| field.choice(&[("none", false), ("gp", true)]));
+        let is_process = kind == "gp" || has_residual;
+        if let Some(field) = section.get("gp").filter(|_| !is_process) {
+            field.warn(
+                "the surrogate has no Gaussian process",
+                "not used",
+                "write residual = \"gp\", or remove it".to_owned(),
+            );
+        }
+        // Simulators are nearly deterministic: what a process and its trend cannot explain is small beside the outputs' sd.
+        let default = if is_process { "half-normal(0.1)" } else { "exponential(1)" };
+        let sigma_a = section.read("sigma_a", parsed(default).map(SigmaA::Prior), |field| {
             Some(Some(if field.is_text() {
                 SigmaA::Prior(field.scale_prior()?)
             } else {
@@ -190,9 +210,55 @@ impl<'d> Parts<'_, 'd> {
             }))
         });
         // The parameters of a formula mean something in the output's own unit.
-        let standardise = section.read("standardise", kind == "pce", Field::flag);
-        let kind = if kind == "pce" { self.pce(&section) } else { self.formula(&section) };
+        let standardise = section.read("standardise", kind != "formula", Field::flag);
+        let kind = match kind {
+            "pce" if is_process => self.process(&section, self.pce(&section)),
+            "pce" => self.pce(&section),
+            "gp" => self.process(&section, trend(&section)),
+            _ => self.formula(&section),
+        };
         Some(SurrogateSpec { kind: kind?, sigma_a: sigma_a?, standardise })
+    }
+
+    /// A Gaussian process on a polynomial.
+    fn process(&self, section: &Section<'_>, trend: Option<SurrogateKind>) -> Option<SurrogateKind> {
+        let inputs = self.inputs();
+        let section_of_gp = section.get("gp").and_then(|field| field.section(&["kernel", "length", "sd", "carrier"]));
+        let default = GpSpec {
+            kernel: Kernel::default(),
+            length: None,
+            length_of: Vec::new(),
+            sd: parsed("half-normal(1)")?,
+            carrier: None,
+        };
+        let gp = section_of_gp.map_or(Some(default.clone()), |section| {
+            let kernels = [Kernel::Matern52, Kernel::SquaredExponential].map(|kernel| (kernel.name(), kernel));
+            let kernel = section.read("kernel", default.kernel, |field| field.choice(&kernels));
+            let (mut length, mut length_of) = (None, Vec::new());
+            match section.get("length") {
+                Some(field) if field.is_text() => length = Some(field.scale_prior()?),
+                Some(field) => {
+                    let known: Vec<&str> = inputs.iter().map(String::as_str).collect();
+                    for field in field.section(&known)?.fields() {
+                        length_of.push((field.key.to_owned(), field.scale_prior()?));
+                    }
+                }
+                None => {}
+            }
+            let sd = section.read("sd", Some(default.sd), |field| field.scale_prior().map(Some));
+            let most = highest_degree(inputs.len(), MAX_TERMS);
+            let help = format!("in {} a higher degree has more than {MAX_TERMS} terms", counted(inputs.len(), "input"));
+            let carrier = section.read("carrier", None, |field| field.whole(1, most, Some(help.clone())).map(Some));
+            Some(GpSpec { kernel, length, length_of, sd: sd?, carrier })
+        });
+        let SurrogateKind::Pce { degree, normalisation, coefficients } = trend? else { return None };
+        let Some(coefficients) = coefficients.is_normal() else {
+            let field = section.get("coefficients")?;
+            let help = "write a normal prior: a Gaussian process integrates over its trend".to_owned();
+            field.refuse(format!("{coefficients} is not normal"), "expected normal(mean, sd)", help);
+            return None;
+        };
+        Some(SurrogateKind::Gp { degree, normalisation, coefficients, gp: gp? })
     }
 
     fn pce(&self, section: &Section<'_>) -> Option<SurrogateKind> {
@@ -264,6 +330,13 @@ impl<'d> Parts<'_, 'd> {
             }
         }
     }
+}
+
+/// The trend of a Gaussian process that is no residual.
+fn trend(section: &Section<'_>) -> Option<SurrogateKind> {
+    let degree = section.read("trend", 0, |field| field.choice(&[("constant", 0), ("linear", 1)]));
+    let coefficients = section.read("coefficients", parsed("normal(0, 5)"), |field| field.prior().map(Some));
+    Some(SurrogateKind::Pce { degree, normalisation: Normalisation::Orthonormal, coefficients: coefficients? })
 }
 
 /// A prior of ours, which always reads.

@@ -95,6 +95,12 @@ fn unsuitable(method: TrainMethod, outputs: &[Output], names: &Names) -> Option<
         let found = format!("the surrogate of `{}` is a Python function, which makes its own draws", output.name);
         return Some((found, "leave out method"));
     }
+    let is_process = |output: &&Output| matches!(output.surrogate.kind, SurrogateKind::Gp { .. });
+    if let Some(output) = outputs.iter().find(is_process).filter(|_| method != TrainMethod::Auto) {
+        let found =
+            format!("the surrogate of `{}` is a Gaussian process, which is trained in a way of its own", output.name);
+        return Some((found, "leave out method"));
+    }
     for output in outputs {
         let (n_coefficients, linear) = coefficients(&output.surrogate, names);
         if exact && !linear {
@@ -129,7 +135,7 @@ fn coefficients(spec: &SurrogateSpec, names: &Names) -> (usize, bool) {
                 .is_ok_and(|formula| formula.linear(&Matrix::zeros(1, inputs.len())).is_some());
             (parameters.len(), normal && linear)
         }
-        SurrogateKind::Function(_) => (0, false),
+        SurrogateKind::Gp { .. } | SurrogateKind::Function(_) => (0, false),
     }
 }
 

@@ -3,12 +3,16 @@
 pub mod conformance;
 mod formula;
 mod function;
+mod gp;
 mod pce;
 mod sobol;
 mod spec;
 
 pub use formula::Formula;
 pub use function::{BoundSurrogate, Function, FunctionDraws, SharedSurrogate, SurrogateFunction};
+pub(crate) use gp::{Conditioned, GpRows, Hyper, factorise};
+pub use gp::{GaussianProcess, GpSpec, Kernel};
+pub(crate) use pce::legendre;
 pub use pce::{Basis, InputScale, Normalisation, PolynomialChaos};
 pub use sobol::Sobol;
 pub use spec::{SigmaA, SurrogateKind, SurrogateSpec};
@@ -63,6 +67,11 @@ pub trait Surrogate: Send + Sync {
 
     /// The polynomial basis, where `M~` is a polynomial in its inputs. Opens conditioning in the I-step.
     fn basis(&self) -> Option<&Basis> {
+        None
+    }
+
+    /// The Gaussian process that it is, where it is one: trained in a way of its own, and integrated out of E-Lik exactly.
+    fn gaussian_process(&self) -> Option<&GaussianProcess> {
         None
     }
 }

@@ -179,7 +179,8 @@ impl Basis {
                 2 => self.terms::<2>(table, out),
                 3 => self.terms::<3>(table, out),
                 dim => {
-                    for (psi, (places, factor)) in out.iter_mut().zip(self.places.chunks_exact(dim).zip(&self.factors)) {
+                    for (psi, (places, factor)) in out.iter_mut().zip(self.places.chunks_exact(dim).zip(&self.factors))
+                    {
                         *psi = places.iter().fold(*factor, |f, &at| f * table[at]);
                     }
                 }

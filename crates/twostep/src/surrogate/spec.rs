@@ -1,6 +1,8 @@
 //! What the study file says about a surrogate, and the surrogate it describes.
 
-use super::{Formula, Function, InputScale, Normalisation, PolynomialChaos, SharedSurrogate, Surrogate};
+use super::{
+    Formula, Function, GaussianProcess, GpSpec, InputScale, Normalisation, PolynomialChaos, SharedSurrogate, Surrogate,
+};
 use crate::error::Result;
 use crate::prior::Marginal;
 
@@ -24,6 +26,17 @@ pub enum SurrogateKind {
         normalisation: Normalisation,
         /// Prior of every coefficient.
         coefficients: Marginal,
+    },
+    /// A Gaussian process on a polynomial trend.
+    Gp {
+        /// Total degree of the trend.
+        degree: usize,
+        /// Scaling of the trend's polynomials.
+        normalisation: Normalisation,
+        /// Mean and sd of the normal prior of the trend's coefficients.
+        coefficients: (f64, f64),
+        /// The process.
+        gp: GpSpec,
     },
     /// A formula in the inputs' and parameters' names.
     Formula {
@@ -52,7 +65,7 @@ impl SurrogateSpec {
     pub fn function(&self) -> Option<&SharedSurrogate> {
         match &self.kind {
             SurrogateKind::Function(function) => Some(function),
-            SurrogateKind::Pce { .. } | SurrogateKind::Formula { .. } => None,
+            SurrogateKind::Pce { .. } | SurrogateKind::Gp { .. } | SurrogateKind::Formula { .. } => None,
         }
     }
 
@@ -72,6 +85,9 @@ impl SurrogateSpec {
         Ok(match &self.kind {
             SurrogateKind::Pce { degree, normalisation, coefficients } => {
                 Box::new(PolynomialChaos::new(*degree, *normalisation, coefficients.clone(), scales.to_vec()))
+            }
+            SurrogateKind::Gp { degree, normalisation, coefficients, gp } => {
+                Box::new(GaussianProcess::new(*degree, *normalisation, *coefficients, gp, names, scales))
             }
             SurrogateKind::Formula { formula, parameters } => {
                 Box::new(Formula::new(formula, names, parameters.clone())?)

@@ -1,14 +1,13 @@
 //! The exact T-step of a surrogate that is linear in its coefficients, with normal priors and (log-)normal error:
 //! `c | sigma_A` is normal, and sigma_A is one-dimensional quadrature.
 
-use super::{LeaveOneOut, PROBABILITIES, ParameterSummary};
+use super::{LeaveOneOut, PROBABILITIES, ParameterSummary, Predictions};
 use crate::error::{Error, Result};
 use crate::kernels::{self, mixture::Mixture};
 use crate::matrix::{Matrix, cholesky, in_triangle, solve_lower, solve_lower_transposed};
 use crate::mcmc::quadrature::{self, Axis, Components, NODES};
 use crate::monitor::Proceed;
 use crate::prior::Marginal;
-use crate::special::normal_cdf;
 use crate::stream::Stream;
 use crate::surrogate::SigmaA;
 use faer::{Mat, Side};
@@ -433,7 +432,7 @@ impl Exact {
     pub(super) fn leave_one_out(&self) -> LeaveOneOut {
         let n = self.model.z.len();
         // For each node and row: LOO mean, LOO sd, and the weight the node has without the run of that row.
-        let per_node: Vec<Vec<(f64, f64, f64)>> = self
+        let per_node: Vec<Predictions> = self
             .nodes
             .par_iter()
             .filter(|node| node.1 > 1e-12)
@@ -449,20 +448,7 @@ impl Exact {
                 Some(rows)
             })
             .collect();
-        let rows = (0..n)
-            .map(|i| {
-                let max = per_node.iter().fold(f64::NEG_INFINITY, |m, node| m.max(node[i].2));
-                let weights: Vec<f64> = per_node.iter().map(|node| (node[i].2 - max).exp()).collect();
-                let total: f64 = weights.iter().sum();
-                let expect = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
-                    per_node.iter().zip(&weights).map(|(node, w)| w / total * f(node[i].0, node[i].1)).sum()
-                };
-                let mean = expect(&|m, _| m);
-                let variance = expect(&|m, s| s * s + (m - mean).powi(2));
-                (mean, variance.sqrt(), expect(&|m, s| normal_cdf((self.model.z[i] - m) / s)))
-            })
-            .collect::<Vec<_>>();
-        LeaveOneOut::new(&self.model.z, &rows, None)
+        LeaveOneOut::of_nodes(&self.model.z, &per_node)
     }
 }
 

@@ -3,21 +3,24 @@
 pub mod cluster;
 mod density;
 mod exact;
+mod gp;
 mod spec;
 
 pub use spec::{KnownSigmaS, NutsSpec, TrainMethod, TrainSpec};
 
-use crate::draws::Draws;
+use crate::draws::{Draws, Sorted};
 use crate::error::{Error, Result};
 use crate::matrix::{Matrix, bits};
 use crate::mcmc::{Bayes, chains, diagnostics, psis};
 use crate::monitor::{Monitor, counting};
 use crate::special::normal_cdf;
 use crate::stream::Stream;
-use crate::surrogate::{FunctionDraws, InputScale, Scratch, SigmaA, Surrogate, SurrogateSpec};
+use crate::surrogate::{FunctionDraws, GaussianProcess, InputScale, Scratch, SigmaA, Surrogate, SurrogateSpec};
 use density::TDensity;
 use exact::{Exact, LinearModel};
+use gp::GpFit;
 use rand::RngExt;
+use rand::rngs::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,6 +33,9 @@ pub const T_DRAWS: &str = "T-draws";
 
 /// Most predictions of training rows by draws: two gibibytes.
 const MOST_PREDICTIONS: usize = 1 << 28;
+
+/// Share of a Gaussian process' sd that its T-draws may leave out without a word.
+const MOST_CARRIER_LOSS: f64 = 0.1;
 
 /// R-hat up to which chains agree.
 const CHAINS_AGREE: f64 = 1.01;
@@ -135,6 +141,10 @@ pub struct LeaveOneOut {
     pub unreliable: usize,
 }
 
+/// For each row its mean and sd without the run it is of, by one node of what is integrated numerically, and the log-weight that the node has
+/// without that run.
+type Predictions = Vec<(f64, f64, f64)>;
+
 fn nan() -> f64 {
     f64::NAN
 }
@@ -147,6 +157,24 @@ impl LeaveOneOut {
     /// Nothing can be said of so many rows.
     fn unknown(n_rows: usize) -> Self {
         Self { q2: None, coverage_90: f64::NAN, predictions: vec![None; n_rows], unreliable: 0 }
+    }
+
+    /// The mixture of the predictions by several nodes.
+    fn of_nodes(z: &[f64], per_node: &[Predictions]) -> Self {
+        let rows = (0..z.len())
+            .map(|i| {
+                let max = per_node.iter().fold(f64::NEG_INFINITY, |m, node| m.max(node[i].2));
+                let weights: Vec<f64> = per_node.iter().map(|node| (node[i].2 - max).exp()).collect();
+                let total: f64 = weights.iter().sum();
+                let expect = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
+                    per_node.iter().zip(&weights).map(|(node, w)| w / total * f(node[i].0, node[i].1)).sum()
+                };
+                let mean = expect(&|m, _| m);
+                let variance = expect(&|m, s| s * s + (m - mean).powi(2));
+                (mean, variance.sqrt(), expect(&|m, s| normal_cdf((z[i] - m) / s)))
+            })
+            .collect::<Vec<_>>();
+        Self::new(z, &rows, None)
     }
 
     /// `rows` holds predictive mean, sd and probability below the value for each run.
@@ -170,7 +198,7 @@ impl LeaveOneOut {
 pub struct TReport {
     /// The output.
     pub output: String,
-    /// How the T-posterior was had: `exact`, `nuts`, `smc`, `nodes`, `imported`, `function`.
+    /// How the T-posterior was had: `exact`, `nuts`, `smc`, `nodes`, `gp`, `imported`, `function`.
     pub method: String,
     /// Number of training rows.
     pub n_rows: usize,
@@ -370,7 +398,7 @@ pub fn train(
             (Some(_), Some(draws)) => (None, parameters_of(draws.names(), task.name, tasks.len() > 1)),
             (None, _) => (None, Vec::new()),
         };
-        outputs.push((task, task.build(set, scales, &parameters)?, affine, rows, made));
+        outputs.push((task, task.build(set, scales, &parameters, &rows)?, affine, rows, made));
     }
     let names = joint_names(outputs.iter().map(|(task, surrogate, ..)| (task.name, &**surrogate)));
     let imported = imported.map(|draws| reorder(&with_sigma_a(draws, tasks), &names)).transpose()?;
@@ -433,10 +461,11 @@ pub fn restore(
         .iter()
         .zip(reports)
         .map(|(task, report)| {
+            let affine = standardisation(set, task)?;
             Ok(TrainedOutput {
                 name: task.name.to_string(),
-                surrogate: task.build(set, scales, &report.coefficient_names())?,
-                affine: standardisation(set, task)?,
+                surrogate: task.build(set, scales, &report.coefficient_names(), &task.rows(set, affine)?)?,
+                affine,
                 log: task.log,
                 n_inputs: task.n_inputs,
                 report,
@@ -496,10 +525,20 @@ fn with_sigma_a(draws: Draws, tasks: &[OutputTask<'_>]) -> Draws {
 }
 
 impl OutputTask<'_> {
-    /// The surrogate; a function of the calling program with these parameters.
-    fn build(&self, set: &TrainingSet, scales: &[InputScale], parameters: &[String]) -> Result<Arc<dyn Surrogate>> {
+    /// The surrogate; a function of the calling program with these parameters, a Gaussian process with these rows.
+    fn build(
+        &self,
+        set: &TrainingSet,
+        scales: &[InputScale],
+        parameters: &[String],
+        rows: &Rows,
+    ) -> Result<Arc<dyn Surrogate>> {
         let (names, scales) = (&set.input_names[..self.n_inputs], &scales[..self.n_inputs]);
-        Ok(Arc::from(self.spec.build_with(names, scales, parameters)?))
+        let surrogate = self.spec.build_with(names, scales, parameters)?;
+        Ok(match surrogate.gaussian_process() {
+            Some(process) => Arc::new(process.clone().with_rows(&rows.x, &rows.z, &rows.sigma_s)),
+            None => Arc::from(surrogate),
+        })
     }
 
     /// Its training rows on the surrogate's scale.
@@ -575,6 +614,16 @@ fn reorder(draws: &Draws, names: &[String]) -> Result<Draws> {
     Ok(Draws::weighted(names.to_vec(), draws.values().select_rows(&rows).select_cols(&kept), log_weights))
 }
 
+/// Coefficients of a surrogate from their prior; none where they have none.
+pub fn prior_draw(surrogate: &dyn Surrogate, rng: &mut ChaCha8Rng) -> Option<Vec<f64>> {
+    match surrogate.gaussian_process() {
+        Some(process) => gp::prior_draw(process, rng),
+        None => {
+            (!surrogate.priors().is_empty()).then(|| surrogate.priors().iter().map(|prior| prior.sample(rng)).collect())
+        }
+    }
+}
+
 /// One output's part of the joint draws.
 struct Block {
     coefficients: Matrix,
@@ -593,6 +642,9 @@ struct Fit<'a> {
 impl Fit<'_> {
     fn train(&self, spec: &TrainSpec, n_outputs: usize, stream: Stream, monitor: &dyn Monitor) -> Result<Block> {
         let proceed = &|| monitor.proceed();
+        if let Some(process) = self.surrogate.gaussian_process() {
+            return self.process(process, spec, stream, monitor);
+        }
         let linear = self.linear_model();
         match (spec.method, linear) {
             (TrainMethod::Auto | TrainMethod::Exact, Some(model)) => {
@@ -635,6 +687,42 @@ impl Fit<'_> {
         })
     }
 
+    /// Hyper-parameters and functions of a Gaussian process.
+    fn process(
+        &self,
+        process: &GaussianProcess,
+        spec: &TrainSpec,
+        stream: Stream,
+        monitor: &dyn Monitor,
+    ) -> Result<Block> {
+        let fit = GpFit::new(process, self.sigma_a, self.name, stream.named("hyper"), &|| monitor.proceed())?;
+        let (coefficients, sigma_a) = fit.draws(spec.draws, stream.named("functions"), &|| monitor.proceed())?;
+        let log_weights = vec![0.0; spec.draws];
+        let known = || (None, fit.leave_one_out(&self.rows.z, &self.rows.runs));
+        let mut report = self.report("gp", &coefficients, &sigma_a, &log_weights, Some(&known));
+        report.advise();
+        let output = self.name;
+        if let Some(k_hat) = fit.k_hat.filter(|k_hat| *k_hat > 0.7) {
+            report.warnings.push(format!(
+                "T-step of `{output}`: the hyper-parameters' importance weights are unreliable (Pareto k-hat {k_hat:.1}); train with                  fewer rows, for which they are tempered from their prior"
+            ));
+        }
+        if fit.jitter() > 0.0 {
+            report.warnings.push(format!(
+                "T-step of `{output}`: the covariance of the runs is close to singular; {:.0e} of its mean was added to the diagonal",
+                fit.jitter()
+            ));
+        }
+        if let Some(loss) = fit.carrier_loss().filter(|loss| *loss > MOST_CARRIER_LOSS) {
+            report.warnings.push(format!(
+                "T-step of `{output}`: the polynomials that T-draws are written in leave out {:.0} % of what the process is uncertain of; \
+                 raise surrogate.gp.carrier, or use E-Lik, which needs none",
+                100.0 * loss
+            ));
+        }
+        Ok(Block { coefficients, sigma_a, log_weights, report })
+    }
+
     fn exact_block(
         &self,
         method: &str,
@@ -643,7 +731,8 @@ impl Fit<'_> {
         sigma_a: Vec<f64>,
         log_weights: Vec<f64>,
     ) -> Block {
-        let mut report = self.report(method, &coefficients, &sigma_a, &log_weights, Some(exact));
+        let known = || (Some(exact.summary(self.surrogate.names())), exact.leave_one_out());
+        let mut report = self.report(method, &coefficients, &sigma_a, &log_weights, Some(&known));
         report.advise();
         Block { coefficients, sigma_a, log_weights, report }
     }
@@ -755,7 +844,7 @@ impl Fit<'_> {
         coefficients: &Matrix,
         sigma_a: &[f64],
         log_weights: &[f64],
-        exact: Option<&Exact>,
+        known: Option<&dyn Fn() -> (Option<Vec<ParameterSummary>>, LeaveOneOut)>,
     ) -> TReport {
         let names = self.surrogate.names().iter().cloned().chain(["sigma_a".to_string()]).collect();
         let values: Vec<f64> = coefficients.data().iter().chain(sigma_a).copied().collect();
@@ -773,8 +862,11 @@ impl Fit<'_> {
         };
         let (n, weights) = (self.rows.z.len(), draws.weights());
         let inside = (0..n).filter(|&i| (0.05..=0.95).contains(&predicted(i).below(&weights))).count();
-        let (parameters, leave_one_out) = match exact {
-            Some(exact) => (exact.summary(self.surrogate.names()), exact.leave_one_out()),
+        let (parameters, leave_one_out) = match known {
+            Some(known) => {
+                let (parameters, leave_one_out) = known();
+                (parameters.unwrap_or_else(|| summary(&draws)), leave_one_out)
+            }
             // The likelihood of a run is zero or infinite under every draw, so that it cannot be divided out.
             None if (0..n).all(|i| predicted(i).sd.iter().all(|sd| *sd == 0.0)) => {
                 (summary(&draws), LeaveOneOut::unknown(n))
@@ -807,14 +899,18 @@ impl Fit<'_> {
 
 /// Every parameter of some draws.
 fn summary(draws: &Draws) -> Vec<ParameterSummary> {
-    let of_parameter = |(p, name): (usize, &String)| ParameterSummary {
-        name: name.clone(),
-        mean: draws.mean(p),
-        sd: draws.sd(p),
-        quantiles: PROBABILITIES.map(|q| draws.quantile(p, q)),
-        r_hat: None,
-        ess_bulk: None,
-        mcse_mean: None,
+    let weights = draws.weights();
+    let of_parameter = |(p, name): (usize, &String)| {
+        let sorted = Sorted::new(draws.values().row(p), &weights);
+        ParameterSummary {
+            name: name.clone(),
+            mean: draws.mean(p),
+            sd: draws.sd(p),
+            quantiles: PROBABILITIES.map(|q| sorted.quantile(q)),
+            r_hat: None,
+            ess_bulk: None,
+            mcse_mean: None,
+        }
     };
     draws.names().iter().enumerate().map(of_parameter).collect()
 }
@@ -896,7 +992,7 @@ impl TReport {
                  not seen; calibrate with truth = \"held-out-runs\" to know, or give the draws a sigma_a"
             ));
         }
-        if self.leave_one_out.unreliable > 0 && self.method != "exact" && self.method != "nodes" {
+        if self.leave_one_out.unreliable > 0 && !["exact", "nodes", "gp"].contains(&self.method.as_str()) {
             let what = match self.method.as_str() {
                 "function" => "calibrate with truth = \"held-out-runs\" to know how well it predicts",
                 _ => "these runs decide the surrogate by themselves",

@@ -1,0 +1,441 @@
+//! A Gaussian process on a polynomial trend: a surrogate that knows where it is wrong.
+//!
+//! `M~(x) = sum_p b_p psi_p(x) + g(x)` with normal `b` and `g ~ GP(0, tau^2 k)`, where k is a product of one-dimensional kernels of the
+//! inputs scaled to [-1, 1]. A T-draw is a function, made by pathwise conditioning and written in a *carrier*: Legendre polynomials of
+//! a degree so high that what they cannot follow is small beside the uncertainty of the function. So a T-draw is a polynomial like that of a
+//! PCE, and all that is built on polynomials works with it.
+
+use super::{Basis, InputScale, Normalisation, Scratch, Surrogate};
+use crate::matrix::Matrix;
+use crate::prior::Marginal;
+use faer::linalg::solvers::{DenseSolveCore, Llt, Solve};
+use faer::linalg::triangular_solve::solve_lower_triangular_in_place;
+use faer::{Mat, Par, Side};
+use std::sync::Arc;
+
+/// How the values of a Gaussian process at two inputs are correlated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kernel {
+    /// `(1 + a + a^2 / 3) exp(-a)` with `a = sqrt(5) r`: twice differentiable functions.
+    #[default]
+    Matern52,
+    /// `exp(-r^2 / 2)`: functions smooth without end.
+    SquaredExponential,
+}
+
+impl Kernel {
+    /// Its name in a study file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Matern52 => "matern-5/2",
+            Self::SquaredExponential => "squared-exponential",
+        }
+    }
+
+    /// The factor in front of the exponential, what its exponent is, and `-d ln k / d ln r`, at a distance of `r` lengths.
+    fn parts(self, r: f64) -> (f64, f64, f64) {
+        match self {
+            Self::Matern52 => {
+                let a = 5.0_f64.sqrt() * r;
+                let factor = 1.0 + a + a * a / 3.0;
+                (factor, -a, a * a * (1.0 + a) / (3.0 * factor))
+            }
+            Self::SquaredExponential => (1.0, -0.5 * r * r, r * r),
+        }
+    }
+
+    /// `k(r)` of one input.
+    pub(crate) fn value(self, r: f64) -> f64 {
+        let (factor, exponent, _) = self.parts(r);
+        factor * exponent.exp()
+    }
+}
+
+/// What a study file says of a Gaussian process beside its trend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GpSpec {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Prior of the length scales, in units of half the range of an input; that of single inputs by their names. Where none is given it is
+    /// log-normal around a quarter of the range times the root of the number of inputs.
+    pub length: Option<Marginal>,
+    /// Priors of the length scales of single inputs.
+    pub length_of: Vec<(String, Marginal)>,
+    /// Prior of the sd of the process, on the surrogate's scale.
+    pub sd: Marginal,
+    /// Degree of the carrier, where it is not chosen by the number of inputs.
+    pub carrier: Option<usize>,
+}
+
+impl GpSpec {
+    /// The prior of the length scale of an input, of so many. What a polynomial of low degree cannot follow varies within a quarter of the range or
+    /// so; distances grow with the root of the number of inputs.
+    pub fn length_prior(&self, input: &str, n_inputs: usize) -> Marginal {
+        let own = self.length_of.iter().find(|(name, _)| name == input).map(|(_, prior)| prior.clone());
+        own.or_else(|| self.length.clone()).unwrap_or_else(|| {
+            let median = (0.5 * (n_inputs as f64).sqrt()).ln();
+            let family = crate::prior::Family::LogNormal { mean: median, sd: 0.7 };
+            Marginal::new(family).expect("a proper log-normal")
+        })
+    }
+}
+
+/// Hyper-parameters of a Gaussian process.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Hyper {
+    /// Length scale of each input.
+    pub(crate) lengths: Vec<f64>,
+    /// Sd of the process.
+    pub(crate) sd: f64,
+    /// Sd of the nugget: sigma_A.
+    pub(crate) nugget: f64,
+}
+
+/// What a Gaussian process was trained with, on its own scale.
+#[derive(Clone, Debug)]
+pub(crate) struct GpRows {
+    /// Inputs scaled to [-1, 1], N x D.
+    pub(crate) u: Matrix,
+    /// The trend's functions there, N x P.
+    trend: Matrix,
+    /// `trend diag(sd^2) trend'`.
+    trend_covariance: Mat<f64>,
+    /// Values less the prior mean of the trend.
+    pub(crate) z: Vec<f64>,
+    pub(crate) sigma_s: Vec<f64>,
+}
+
+impl GpRows {
+    /// Number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.z.len()
+    }
+
+    /// The trend's functions at the rows.
+    pub(crate) fn trend(&self) -> &Matrix {
+        &self.trend
+    }
+}
+
+/// The surrogate `M~(x, c) = sum_j c_j psi_j(x)` over the carrier's terms; the last rows of c are hyper-parameters, of which `M~` knows nothing.
+#[derive(Clone)]
+pub struct GaussianProcess {
+    carrier: Basis,
+    trend: Basis,
+    /// Mean and sd of every coefficient of the trend.
+    trend_prior: Vec<(f64, f64)>,
+    names: Vec<String>,
+    kernel: Kernel,
+    /// Priors of the length scales, then of the sd.
+    hyper_priors: Vec<Marginal>,
+    rows: Option<Arc<GpRows>>,
+}
+
+/// Most terms of a carrier whose degree is not asked for, and most nodes of the grid that functions are drawn at.
+const MAX_TERMS: usize = 1000;
+const MAX_NODES: usize = 100_000;
+/// Degree of the carrier in one input: in a Matern 5/2 process it leaves out some hundredths of what the runs leave open.
+const DEGREE_OF_ONE: usize = 80;
+
+/// Degree of the carrier over so many inputs.
+pub(crate) fn carrier_degree(dim: usize) -> usize {
+    let terms = |degree: usize| (1..=dim).fold(1.0, |terms, k| terms * (degree + k) as f64 / k as f64);
+    let nodes = |degree: usize| ((degree + 1) as f64).powi(dim as i32);
+    let fits = |degree: &usize| terms(*degree) <= MAX_TERMS as f64 && nodes(*degree) <= MAX_NODES as f64;
+    (1..=DEGREE_OF_ONE).take_while(fits).last().unwrap_or(1)
+}
+
+impl GaussianProcess {
+    /// A process over inputs with these names on a trend of total degree `degree`, whose coefficients all have the same normal prior.
+    pub fn new(
+        degree: usize,
+        normalisation: Normalisation,
+        coefficients: (f64, f64),
+        spec: &GpSpec,
+        inputs: &[String],
+        scales: &[InputScale],
+    ) -> Self {
+        let trend = Basis::new(scales.to_vec(), degree, normalisation);
+        let degree = spec.carrier.unwrap_or_else(|| carrier_degree(scales.len())).max(degree);
+        let carrier = Basis::new(scales.to_vec(), degree, Normalisation::Orthonormal);
+        let terms = carrier.degrees().iter().map(|row| {
+            let degrees: Vec<String> = row.iter().map(usize::to_string).collect();
+            format!("c[{}]", degrees.join(","))
+        });
+        let lengths = inputs.iter().map(|input| format!("length[{input}]"));
+        let names = terms.chain(lengths).chain(["gp_sd".to_owned()]).collect();
+        let priors = inputs.iter().map(|input| spec.length_prior(input, inputs.len()));
+        Self {
+            trend_prior: vec![coefficients; trend.len()],
+            hyper_priors: priors.chain([spec.sd.clone()]).collect(),
+            carrier,
+            trend,
+            names,
+            kernel: spec.kernel,
+            rows: None,
+        }
+    }
+
+    /// The same with the rows that it is trained with: natural inputs, values and known sds on its own scale.
+    pub(crate) fn with_rows(mut self, x: &Matrix, z: &[f64], sigma_s: &[f64]) -> Self {
+        let scales = self.carrier.scales();
+        let u = Matrix::from_fn(x.rows(), x.cols(), |i, d| scales[d].scaled(x[(i, d)]).0);
+        let mut trend = Matrix::default();
+        self.trend.features(x, &mut trend, &mut Vec::new());
+        let whitened = Mat::from_fn(trend.rows(), trend.cols(), |i, p| trend[(i, p)] * self.trend_prior[p].1);
+        let mean = |i: usize| trend.row(i).iter().zip(&self.trend_prior).map(|(f, (m, _))| f * m).sum::<f64>();
+        let z = z.iter().enumerate().map(|(i, z)| z - mean(i)).collect();
+        let trend_covariance = &whitened * whitened.transpose();
+        self.rows = Some(Arc::new(GpRows { u, trend, trend_covariance, z, sigma_s: sigma_s.to_vec() }));
+        self
+    }
+
+    /// The same with at most so many of its rows, evenly among them.
+    pub(crate) fn some_rows(&self, most: usize) -> Self {
+        let some = self.rows().map(|rows| {
+            let n = rows.len().min(most);
+            let kept: Vec<usize> = (0..n).map(|i| i * rows.len() / n).collect();
+            let of = |values: &[f64]| kept.iter().map(|&i| values[i]).collect::<Vec<f64>>();
+            Arc::new(GpRows {
+                u: rows.u.select_rows(&kept),
+                trend: rows.trend.select_rows(&kept),
+                trend_covariance: Mat::from_fn(n, n, |i, j| rows.trend_covariance[(kept[i], kept[j])]),
+                z: of(&rows.z),
+                sigma_s: of(&rows.sigma_s),
+            })
+        });
+        Self { rows: some, ..self.clone() }
+    }
+
+    /// The rows that it was trained with.
+    pub(crate) fn rows(&self) -> Option<&GpRows> {
+        self.rows.as_deref()
+    }
+
+    /// The carrier.
+    pub(crate) fn carrier(&self) -> &Basis {
+        &self.carrier
+    }
+
+    /// Mean and sd of the trend's coefficients.
+    pub(crate) fn trend_prior(&self) -> &[(f64, f64)] {
+        &self.trend_prior
+    }
+
+    /// What a coefficient of the trend is in the carrier, whose first terms are the trend's.
+    pub(crate) fn in_carrier(&self, p: usize) -> f64 {
+        self.trend.factor(p) / self.carrier.factor(p)
+    }
+
+    /// Priors of the length scales, then of the sd.
+    pub(crate) fn hyper_priors(&self) -> &[Marginal] {
+        &self.hyper_priors
+    }
+
+    /// Number of parameters that the data decide, rather than the carrier's: coefficients of the trend and hyper-parameters.
+    pub(crate) fn n_parameters(&self) -> usize {
+        self.trend.len() + self.hyper_priors.len()
+    }
+
+    /// `k(u, v)` of one input.
+    pub(crate) fn correlation(&self, d: usize, u: f64, v: f64, hyper: &Hyper) -> f64 {
+        self.kernel.value((u - v).abs() / hyper.lengths[d])
+    }
+
+    /// `tau^2 k(u, v)`.
+    fn covariance(&self, u: &[f64], v: &[f64], hyper: &Hyper) -> f64 {
+        let (mut factor, mut exponent) = (hyper.sd * hyper.sd, 0.0);
+        for ((u, v), length) in u.iter().zip(v).zip(&hyper.lengths) {
+            let (own, own_exponent, _) = self.kernel.parts((u - v).abs() / length);
+            factor *= own;
+            exponent += own_exponent;
+        }
+        factor * exponent.exp()
+    }
+
+    /// The values at the rows as a normal distribution, the trend integrated out. None where its covariance is not positive definite, whatever is
+    /// added to it.
+    pub(crate) fn condition(&self, rows: &GpRows, hyper: Hyper) -> Option<Conditioned> {
+        let n = rows.len();
+        let mut covariance = rows.trend_covariance.clone();
+        for j in 0..n {
+            for i in j..n {
+                covariance[(i, j)] += self.covariance(rows.u.row(i), rows.u.row(j), &hyper);
+            }
+            covariance[(j, j)] += rows.sigma_s[j].powi(2) + hyper.nugget.powi(2);
+        }
+        let (factor, jitter) = factorise(&mut covariance)?;
+        let values = Mat::from_fn(n, 1, |i, _| rows.z[i]);
+        let alpha = factor.solve(&values);
+        let log_det: f64 = (0..n).map(|i| 2.0 * factor.L()[(i, i)].ln()).sum();
+        let distance: f64 = (0..n).map(|i| rows.z[i] * alpha[(i, 0)]).sum();
+        let log_marginal = -0.5 * (log_det + distance + n as f64 * (2.0 * std::f64::consts::PI).ln());
+        let alpha = (0..n).map(|i| alpha[(i, 0)]).collect();
+        log_marginal.is_finite().then_some(Conditioned { hyper, factor, alpha, log_marginal, jitter })
+    }
+
+    /// Derivatives of the log marginal likelihood by the logarithms of the length scales, of the sd and of the nugget.
+    pub(crate) fn log_gradient(&self, rows: &GpRows, at: &Conditioned) -> Vec<f64> {
+        let (n, dim) = (rows.len(), at.hyper.lengths.len());
+        let inverse = at.factor.inverse();
+        let mut out = vec![0.0; dim + 2];
+        let mut slopes = vec![0.0; dim];
+        for j in 0..n {
+            for i in j..n {
+                // Entries below the diagonal stand for two.
+                let twice = if i == j { 0.5 } else { 1.0 };
+                let weight = twice * (at.alpha[i] * at.alpha[j] - inverse[(i, j)]);
+                let (mut factor, mut exponent) = (at.hyper.sd * at.hyper.sd, 0.0);
+                for (d, length) in at.hyper.lengths.iter().enumerate() {
+                    let parts = self.kernel.parts((rows.u[(i, d)] - rows.u[(j, d)]).abs() / length);
+                    factor *= parts.0;
+                    exponent += parts.1;
+                    slopes[d] = parts.2;
+                }
+                let weighted = weight * factor * exponent.exp();
+                out.iter_mut().zip(&slopes).for_each(|(out, slope)| *out += weighted * slope);
+                out[dim] += 2.0 * weighted;
+            }
+            let weight = 0.5 * (at.alpha[j] * at.alpha[j] - inverse[(j, j)]);
+            out[dim + 1] += 2.0 * weight * at.hyper.nugget.powi(2);
+        }
+        out
+    }
+
+    /// `tau^2 k(u, u_i)` with every row, and the trend's part of the covariance with it.
+    pub(crate) fn with_every_row(&self, rows: &GpRows, x: &[f64], hyper: &Hyper) -> (Vec<f64>, Vec<f64>) {
+        let scales = self.carrier.scales();
+        let u: Vec<f64> = x.iter().zip(scales).map(|(x, scale)| scale.scaled(*x).0).collect();
+        let process = (0..rows.len()).map(|i| self.covariance(&u, rows.u.row(i), hyper)).collect();
+        let mut own = Matrix::default();
+        self.trend.features(&Matrix::from_rows(1, x.len(), x.to_vec()), &mut own, &mut Vec::new());
+        let whitened: Vec<f64> = own.row(0).iter().zip(&self.trend_prior).map(|(f, (_, sd))| f * sd * sd).collect();
+        let trend = (0..rows.len()).map(|i| rows.trend.row(i).iter().zip(&whitened).map(|(a, b)| a * b).sum());
+        (process, trend.collect())
+    }
+
+    /// Mean and variance of the function at natural inputs `x`, given the rows.
+    pub(crate) fn predict_at(&self, rows: &GpRows, at: &Conditioned, x: &[f64]) -> (f64, f64) {
+        let (process, trend) = self.with_every_row(rows, x, &at.hyper);
+        let covariance: Vec<f64> = process.iter().zip(&trend).map(|(a, b)| a + b).collect();
+        let mut own = Matrix::default();
+        self.trend.features(&Matrix::from_rows(1, x.len(), x.to_vec()), &mut own, &mut Vec::new());
+        let of_trend = || own.row(0).iter().zip(&self.trend_prior);
+        let prior_mean: f64 = of_trend().map(|(f, (mean, _))| f * mean).sum();
+        let prior: f64 = of_trend().map(|(f, (_, sd))| (f * sd).powi(2)).sum::<f64>() + at.hyper.sd.powi(2);
+        let mean = prior_mean + covariance.iter().zip(&at.alpha).map(|(k, a)| k * a).sum::<f64>();
+        (mean, (prior - at.explained(&covariance)).max(0.0))
+    }
+
+    /// The carrier's terms at every point, and a column of zeros for each hyper-parameter.
+    fn features(&self, x: &Matrix, own: &mut Matrix, out: &mut Matrix, table: &mut Vec<f64>) {
+        self.carrier.features(x, own, table);
+        out.reshape(x.rows(), self.names.len());
+        let terms = self.carrier.len();
+        for i in 0..x.rows() {
+            let (used, unused) = out.row_mut(i).split_at_mut(terms);
+            used.copy_from_slice(own.row(i));
+            unused.fill(0.0);
+        }
+    }
+}
+
+/// The Cholesky factor, and what had to be added to the diagonal for it, as a share of its mean: nothing, where that will do.
+pub(crate) fn factorise(covariance: &mut Mat<f64>) -> Option<(Llt<f64>, f64)> {
+    const TRIED: [f64; 6] = [0.0, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8];
+    let n = covariance.nrows();
+    let mean = (0..n).map(|i| covariance[(i, i)]).sum::<f64>() / n as f64;
+    let mut added = 0.0;
+    for jitter in TRIED {
+        (0..n).for_each(|i| covariance[(i, i)] += (jitter - added) * mean);
+        added = jitter;
+        if let Ok(factor) = covariance.llt(Side::Lower) {
+            return Some((factor, jitter));
+        }
+    }
+    None
+}
+
+/// The rows given hyper-parameters.
+pub(crate) struct Conditioned {
+    pub(crate) hyper: Hyper,
+    /// Of the covariance C of the values.
+    factor: Llt<f64>,
+    /// `C^-1 z`.
+    pub(crate) alpha: Vec<f64>,
+    /// `log p(z | hyper)`.
+    pub(crate) log_marginal: f64,
+    /// What had to be added to the diagonal, as a share of its mean.
+    pub(crate) jitter: f64,
+}
+
+impl Conditioned {
+    /// `C^-1 b` of every column.
+    pub(crate) fn solve(&self, b: &Mat<f64>) -> Mat<f64> {
+        self.factor.solve(b)
+    }
+
+    /// `C^-1`.
+    pub(crate) fn precision(&self) -> Mat<f64> {
+        self.factor.inverse()
+    }
+
+    /// `k' C^-1 k`.
+    pub(crate) fn explained(&self, covariance: &[f64]) -> f64 {
+        let mut half = Mat::from_fn(covariance.len(), 1, |i, _| covariance[i]);
+        solve_lower_triangular_in_place(self.factor.L(), half.as_mut(), Par::Seq);
+        (0..covariance.len()).map(|i| half[(i, 0)].powi(2)).sum()
+    }
+}
+
+impl Surrogate for GaussianProcess {
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn priors(&self) -> &[Marginal] {
+        &[]
+    }
+
+    fn predict(&self, x: &Matrix, c: &Matrix, eta: &mut Matrix, scratch: &mut Scratch) {
+        let [features, own] = &mut scratch.matrices;
+        self.features(x, own, features, &mut scratch.values);
+        eta.set_product(features, c);
+    }
+
+    fn pull_to_inputs(&self, x: &Matrix, c: &Matrix, eta_bar: &Matrix, x_bar: &mut Matrix, scratch: &mut Scratch) {
+        let [_, g] = &mut scratch.matrices;
+        g.set_product_transposed(eta_bar, c);
+        for i in 0..x.rows() {
+            let of_terms = &g.row(i)[..self.carrier.len()];
+            self.carrier.pull_row(x.row(i), of_terms, x_bar.row_mut(i), &mut scratch.values);
+        }
+    }
+
+    fn pull_to_coefficients(
+        &self,
+        x: &Matrix,
+        _: &Matrix,
+        eta_bar: &Matrix,
+        c_bar: &mut Matrix,
+        scratch: &mut Scratch,
+    ) {
+        let [features, own] = &mut scratch.matrices;
+        self.features(x, own, features, &mut scratch.values);
+        c_bar.add_transposed_product(features, eta_bar);
+    }
+
+    fn linear(&self, x: &Matrix) -> Option<(Vec<f64>, Matrix)> {
+        let (mut own, mut out) = (Matrix::default(), Matrix::default());
+        self.features(x, &mut own, &mut out, &mut Vec::new());
+        Some((vec![0.0; x.rows()], out))
+    }
+
+    fn basis(&self) -> Option<&Basis> {
+        Some(&self.carrier)
+    }
+
+    fn gaussian_process(&self) -> Option<&GaussianProcess> {
+        Some(self)
+    }
+}
