@@ -140,7 +140,11 @@ pub fn budget(
     if method == Method::ELogLik {
         return Err("E-Log-Lik averages the T-draws before it infers, so that no part of its variance is theirs".into());
     }
-    let (mut likelihoods, mut log_alpha) = prepared.reduced(method, &*method.propagation(spec.point));
+    // Shares of T-draws, also where the answer integrates over them.
+    let (mut likelihoods, mut log_alpha) = match prepared.is_marginal(method) {
+        true => (prepared.likelihoods.clone(), prepared.log_alpha().to_vec()),
+        false => prepared.reduced(method, &*method.propagation(spec.point)),
+    };
     if log_alpha.len() > MOST_T_DRAWS {
         let weights: Vec<f64> = log_alpha.iter().map(|a| a.exp()).collect();
         let kept: Vec<usize> = systematic(&weights, MOST_T_DRAWS, &mut stream.named("t-draws").rng()).collect();

@@ -380,6 +380,7 @@ impl Prepared {
             censored: self.censored,
             is_linear: self.is_linear.clone(),
             exact: std::sync::OnceLock::new(),
+            marginal: std::sync::OnceLock::new(),
         }
     }
 }

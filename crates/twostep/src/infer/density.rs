@@ -58,7 +58,7 @@ impl Prepared {
         let n = self.likelihoods.n_unknowns();
         // I-draws of one T-draw together: its likelihood is made once.
         let mut groups: Vec<(Option<usize>, Vec<usize>)> = Vec::new();
-        match t_draws.filter(|_| method.is_mixture()) {
+        match t_draws.filter(|_| method.is_mixture() && !self.is_marginal(method)) {
             Some(own) => {
                 let mut of_draw: Vec<Vec<usize>> = vec![Vec::new(); self.draws.n_draws()];
                 own.iter().enumerate().for_each(|(k, &s)| of_draw[s].push(k));

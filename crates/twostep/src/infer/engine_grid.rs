@@ -141,7 +141,7 @@ fn infer_by(
             .flatten_iter()
             .collect();
         let (draws, t_draws): (Vec<_>, Vec<_>) = joint.into_iter().unzip();
-        let t_draws = method.is_mixture().then_some(t_draws);
+        let t_draws = (method.is_mixture() && !solved.is_marginal).then_some(t_draws);
         posterior(prepared, method, grid, &sigmas, solved.diagnostics(&shares), *complete, draws, t_draws)
     })
 }
@@ -179,6 +179,7 @@ fn locate_by(
 /// A method with its grid.
 struct Solved<'a> {
     method: Method,
+    is_marginal: bool,
     components: &'a Integrated<'a>,
     resolved: Resolved<'a>,
     log_alpha: &'a [f64],
@@ -199,7 +200,7 @@ impl Solved<'_> {
                 each => log_sum_exp(&self.log_alpha.iter().zip(each).map(|(a, z)| a + z).collect::<Vec<_>>()),
             });
         }
-        if self.method == Method::ELik {
+        if self.method == Method::ELik && !self.is_marginal {
             let share = agreement(&shares.iter().map(|share| share.ln()).collect::<Vec<_>>(), self.log_alpha);
             diagnostics.evidence_agreement = Some(share);
             diagnostics.effective_t_draws = Some(share * self.log_alpha.len() as f64);
@@ -235,7 +236,8 @@ fn solve<T>(
         Pooling::Averaged => log_alpha.clone(),
         Pooling::Each | Pooling::Pooled(_) => resolved.refined.offsets(&resolved.weights),
     };
-    Ok(answer(&Solved { method, components: &components, resolved, log_alpha: &log_alpha, offset }))
+    let is_marginal = prepared.is_marginal(method);
+    Ok(answer(&Solved { method, is_marginal, components: &components, resolved, log_alpha: &log_alpha, offset }))
 }
 
 /// The refined cells, with the weights and density of the mixture.

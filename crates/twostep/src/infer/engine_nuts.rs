@@ -126,7 +126,7 @@ fn pooled(
     let transitions = kept.iter().map(|&(chain, i)| chain.transitions[i]).collect();
     let mut t_draws = None;
     let mut trust = format!("nuts, {} chains, R-hat {worst:.2}; {effective:.0} effective draws", chains.len());
-    if method == Method::ELik && log_alpha.len() > 1 {
+    if method == Method::ELik && log_alpha.len() > 1 && !prepared.is_marginal(method) {
         let share = evidence_agreement(prepared, &draws, &log_alpha);
         info.evidence_agreement = Some(share);
         info.effective_t_draws = Some(share * log_alpha.len() as f64);

@@ -143,14 +143,14 @@ pub(super) fn infer(
     info.max_r_hat = Some(worst);
     let effective = unknowns.iter().filter_map(|u| u.ess_bulk).fold(f64::INFINITY, f64::min);
     let mut trust = format!("smc, {runs} runs, R-hat {worst:.2}; {effective:.0} effective draws");
-    if method == Method::ELik && log_alpha.len() > 1 {
+    let has_t_draws = method == Method::ELik && !prepared.is_marginal(method);
+    if has_t_draws && log_alpha.len() > 1 {
         let share = evidence_agreement(prepared, &draws, &log_alpha);
         info.evidence_agreement = Some(share);
         info.effective_t_draws = Some(share * log_alpha.len() as f64);
         trust += &favoured(share);
     }
-    let t_draws =
-        (mixed || method == Method::ELik).then(|| prepared.assign(&draws, &corrected, stream.named("t-draws")));
+    let t_draws = (mixed || has_t_draws).then(|| prepared.assign(&draws, &corrected, stream.named("t-draws")));
     // Independent runs that disagree have not seen the same modes with the same weight.
     if worst > 1.05 {
         warnings.push(format!(

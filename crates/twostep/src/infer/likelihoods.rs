@@ -1,11 +1,12 @@
 //! The I-log-likelihood `l_s(omega, sigma_I)` of every T-draw s at once, with its pull-back to the unknowns.
 
 use super::conditioned::{Conditioned, Features};
+use super::marginal::{Marginal, MarginalWorkspace};
 use crate::kernels;
 use crate::kernels::panels::{self, Classes, Form, Lanes, POINTS, Panels, PointForms, TILED_POINTS};
 use crate::likelihood::{Batch, Class, ClassForm, ErrorSharing, Likelihood, Reduced, RowKind};
 use crate::matrix::Matrix;
-use crate::surrogate::{Scratch, Surrogate};
+use crate::surrogate::{Nodes, Scratch, Surrogate};
 use std::sync::Arc;
 
 /// How the surrogate's output becomes the family's location.
@@ -60,6 +61,8 @@ struct Prepared {
     /// The surrogate with its draws, where the general path evaluates it that way.
     bound: Option<Arc<dyn Surrogate>>,
     conditioned: Option<Conditioned>,
+    /// The surrogate's function integrated out, in place of its T-draws.
+    marginal: Option<Marginal>,
     /// Indices of `data.points` that the general path evaluates.
     points: Vec<usize>,
     /// Position within `points` of each group.
@@ -149,6 +152,7 @@ struct OutputWorkspace {
     /// Which of how many points is set.
     point: Option<(usize, usize)>,
     lanes: Vec<Lanes>,
+    marginal: MarginalWorkspace,
 }
 
 impl OutputWorkspace {
@@ -212,11 +216,12 @@ impl Likelihoods {
 
     /// Multiplications that a log-likelihood takes for one draw, about.
     pub(super) fn cost(&self) -> f64 {
-        let of_output = |o: &Prepared| match &o.conditioned {
-            Some(conditioned) => conditioned.cost(),
-            None => o.term.data.points.rows() * o.term.surrogate.names().len(),
+        let of_output = |o: &Prepared| match (&o.marginal, &o.conditioned) {
+            (Some(marginal), _) => marginal.cost(&o.term),
+            (None, Some(conditioned)) => conditioned.cost() as f64,
+            (None, None) => (o.term.data.points.rows() * o.term.surrogate.names().len()) as f64,
         };
-        self.outputs.iter().map(of_output).sum::<usize>() as f64
+        self.outputs.iter().map(of_output).sum()
     }
 
     /// The likelihoods of some of the draws.
@@ -230,7 +235,10 @@ impl Likelihoods {
                     sigma_a: o.term.sigma_a.as_ref().map(|a| draws.iter().map(|&s| a[s]).collect()),
                     ..o.term.clone()
                 };
-                Prepared::new(term, o.conditioned.as_ref().map(|c| c.select(draws)))
+                match &o.marginal {
+                    Some(marginal) => Prepared::marginal(term, marginal.select(draws)),
+                    None => Prepared::new(term, o.conditioned.as_ref().map(|c| c.select(draws))),
+                }
             })
             .collect();
         Self::of_outputs(self.n_unknowns, self.n_sigmas, outputs, draws.len())
@@ -246,6 +254,30 @@ impl Likelihoods {
             .map(|(o, (coefficients, sigma_a))| OutputTerm { coefficients, sigma_a, ..o.term.clone() })
             .collect();
         Self::new(self.n_unknowns, self.n_sigmas, outputs, conditioning)
+    }
+
+    /// The likelihoods of nodes of Gaussian processes, one for each output, that the T-draws share in the same way: their functions are
+    /// integrated out. None where an output has measurements that do not reduce, or where that would take too long.
+    pub(super) fn marginal(&self, nodes: Vec<Arc<Nodes>>) -> Option<Self> {
+        // Multiplications at one set of unknowns: some ten milliseconds.
+        const MOST: f64 = 2e7;
+        let of_draw = &nodes.first()?.of_draw;
+        let n_nodes = nodes[0].len();
+        let first = |h: usize| of_draw.iter().position(|node| *node == h).expect("every node has T-draws");
+        let firsts: Vec<usize> = (0..n_nodes).map(first).collect();
+        let outputs = self.outputs.iter().zip(&nodes).map(|(o, nodes)| {
+            let fits = o.term.data.rows.is_empty() && o.term.link == Link::Identity && nodes.of_draw == *of_draw;
+            let nugget = |h: usize| nodes.nugget(h) * o.term.affine.1;
+            let term = OutputTerm {
+                coefficients: o.term.coefficients.select_cols(&firsts),
+                sigma_a: o.term.sigma_a.as_ref().map(|_| (0..n_nodes).map(nugget).collect()),
+                ..o.term.clone()
+            };
+            fits.then(|| Prepared::marginal(term, Marginal::new(nodes.clone())))
+        });
+        let outputs = outputs.collect::<Option<Vec<_>>>()?;
+        let out = Self::of_outputs(self.n_unknowns, self.n_sigmas, outputs, n_nodes);
+        (n_nodes as f64 * out.cost() <= MOST).then_some(out)
     }
 
     /// The one likelihood whose logarithm is `sum_s weight_s l_s`, where that is a single quadratic form: every output
@@ -458,7 +490,9 @@ impl Likelihoods {
     pub(super) fn only_class(&self, output: usize) -> Option<(&Class, f64, ErrorSharing)> {
         let term = &self.outputs[output].term;
         match term.data.classes.as_slice() {
-            [class] if term.data.rows.is_empty() && class.sd.is_none() => Some((class, term.data.constant, term.error)),
+            [class] if term.data.rows.is_empty() && class.sd.is_none() && self.outputs[output].marginal.is_none() => {
+                Some((class, term.data.constant, term.error))
+            }
             _ => None,
         }
     }
@@ -484,7 +518,8 @@ impl Likelihoods {
     /// upper bounds.
     pub(super) fn node_tables(&self, output: usize, sigma: &[f64]) -> Option<NodeTables> {
         let term = &self.outputs[output].term;
-        if term.data.rows.iter().any(|row| row.kind == RowKind::Value) {
+        let is_marginal = self.outputs[output].marginal.is_some();
+        if is_marginal || term.data.rows.iter().any(|row| row.kind == RowKind::Value) {
             return None;
         }
         let draws = term.sigma_a.as_deref().unwrap_or(&[0.0]);
@@ -524,8 +559,8 @@ impl Likelihoods {
 
     /// Coefficients `a` and `b` of every class (K x S each) at the given sds, where they differ between draws.
     pub(super) fn class_tables(&self, output: usize, sigma: &[f64]) -> Vec<(Matrix, Matrix)> {
-        let term = &self.outputs[output].term;
-        let Some(sigma_a) = &term.sigma_a else { return Vec::new() };
+        let Prepared { term, marginal, .. } = &self.outputs[output];
+        let Some(sigma_a) = term.sigma_a.as_ref().filter(|_| marginal.is_none()) else { return Vec::new() };
         let table =
             |f: &dyn Fn(f64, f64) -> f64| Matrix::from_fn(sigma.len(), sigma_a.len(), |k, s| f(sigma[k], sigma_a[s]));
         let classes = term.data.classes.iter();
@@ -624,7 +659,12 @@ impl Prepared {
             blocks[block].at.push(at(row.point));
         }
         let bound = if points.is_empty() { None } else { term.surrogate.for_draws(&term.coefficients) };
-        Self { term, bound, conditioned, points, group_at, blocks }
+        Self { term, bound, conditioned, marginal: None, points, group_at, blocks }
+    }
+
+    fn marginal(term: OutputTerm, marginal: Marginal) -> Self {
+        let (points, group_at, blocks) = (Vec::new(), Vec::new(), Vec::new());
+        Self { term, bound: None, conditioned: None, marginal: Some(marginal), points, group_at, blocks }
     }
 
     fn surrogate(&self) -> &dyn Surrogate {
@@ -652,6 +692,10 @@ impl Prepared {
 
     fn set_unknowns(&self, omega: &[f64], n_draws: usize, ws: &mut OutputWorkspace) {
         let term = &self.term;
+        if let Some(marginal) = &self.marginal {
+            marginal.set_unknowns(term, omega, &mut ws.marginal);
+            return;
+        }
         ws.residuals.reshape(term.data.classes.len(), n_draws);
         ws.point = None;
         if !self.points.is_empty() {
@@ -708,6 +752,10 @@ impl Prepared {
         out: &mut [f64],
     ) {
         let term = &self.term;
+        if let Some(marginal) = &self.marginal {
+            marginal.add_log_likelihoods(term, sigma, &ws.marginal, out);
+            return;
+        }
         out.iter_mut().for_each(|l| *l += term.data.constant);
         for (c, class) in term.data.classes.iter().enumerate() {
             let sd = class.sd.unwrap_or(sigma);
@@ -750,6 +798,13 @@ impl Prepared {
         debug_assert!(ws.point.is_none(), "features are set by `set_unknowns` alone");
         let term = &self.term;
         let sigma = self.sigma(sigma);
+        if let Some(marginal) = &self.marginal {
+            let by_sd = marginal.pull(term, sigma, weights, &mut ws.marginal, by_omega);
+            if let Some(j) = term.sigma {
+                by_sigma[j] += by_sd;
+            }
+            return;
+        }
         if !self.points.is_empty() {
             ws.eta_bar.reshape(self.points.len(), weights.len());
             ws.eta_bar.data_mut().fill(0.0);

@@ -13,6 +13,7 @@ mod engine_smc;
 mod integrated;
 mod likelihoods;
 mod locate;
+mod marginal;
 pub mod propagation;
 mod reweight;
 mod spec;
@@ -42,7 +43,7 @@ use crate::monitor::Monitor;
 use crate::prior::{Marginal, Prior};
 use crate::special::log_sum_exp;
 use crate::stream::Stream;
-use crate::surrogate::Surrogate;
+use crate::surrogate::{Nodes, Surrogate};
 use crate::train::{TrainedOutput, output_draws};
 use engine_exact::LinearGaussian;
 use propagation::{Method, Propagation, Targets};
@@ -200,6 +201,9 @@ pub struct Prepared {
     /// Whether the problem is linear-Gaussian, or why not.
     is_linear: std::result::Result<(), String>,
     exact: OnceLock<std::result::Result<LinearGaussian, String>>,
+    /// Likelihoods of the draws of hyper-parameters that the T-draws share, and the weights of these, where the surrogates are Gaussian
+    /// processes.
+    marginal: OnceLock<Option<(Likelihoods, Vec<f64>)>>,
 }
 
 impl Prepared {
@@ -293,6 +297,7 @@ impl Prepared {
         Ok(Self {
             is_linear,
             exact: OnceLock::new(),
+            marginal: OnceLock::new(),
             prior: Prior::new(all_names, marginals)?,
             likelihoods: Likelihoods::new(n_unknowns, n_sigmas, terms, conditioning),
             draws: problem.draws.clone(),
@@ -338,8 +343,33 @@ impl Prepared {
                 Some(averaged) => (averaged, vec![0.0]),
                 None => (self.likelihoods.clone(), alpha.to_vec()),
             },
-            Method::ELik | Method::EPost | Method::Own(_) => (self.likelihoods.clone(), alpha.to_vec()),
+            Method::ELik => self.marginal().cloned().unwrap_or_else(|| (self.likelihoods.clone(), alpha.to_vec())),
+            Method::EPost | Method::Own(_) => (self.likelihoods.clone(), alpha.to_vec()),
         }
+    }
+
+    /// E-Lik with the functions of Gaussian processes integrated out, where all surrogates are such.
+    fn marginal(&self) -> Option<&(Likelihoods, Vec<f64>)> {
+        let make = || {
+            let nodes_of = |output: &TrainedOutput| {
+                let process = output.surrogate.gaussian_process()?;
+                let (coefficients, sigma_a) = named_output_draws(output, &self.draws);
+                let nuggets: Vec<f64> = sigma_a.iter().map(|s| s / output.affine.1).collect();
+                Nodes::new(process, &coefficients, &nuggets).map(Arc::new)
+            };
+            let nodes = self.outputs.iter().map(nodes_of).collect::<Option<Vec<_>>>()?;
+            let of_draw = nodes.first()?.of_draw.clone();
+            let mut log_alpha = vec![Vec::new(); nodes[0].len()];
+            of_draw.iter().zip(self.draws.log_weights()).for_each(|(&h, w)| log_alpha[h].push(*w));
+            let likelihoods = self.likelihoods.marginal(nodes)?;
+            Some((likelihoods, log_alpha.iter().map(|own| log_sum_exp(own)).collect()))
+        };
+        self.marginal.get_or_init(make).as_ref()
+    }
+
+    /// Whether the method has no T-draws, but integrates functions out.
+    fn is_marginal(&self, method: Method) -> bool {
+        method == Method::ELik && self.marginal().is_some()
     }
 
     /// Derived quantities as functions of the parameters.
@@ -532,6 +562,11 @@ fn infer_part(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &d
                 }
             }
             Method::ELogLik => posterior.trust += "; grows surer as the surrogate grows worse",
+            Method::ELik if prepared.is_marginal(*method) => {
+                posterior.trust += "; the surrogate's function integrated out exactly";
+                let stream = stream.named(method.name()).named("t-draws");
+                posterior.t_draws = Some(prepared.assign(&posterior.draws, prepared.log_alpha(), stream));
+            }
             Method::ELik | Method::EPost | Method::Own(_) => {}
         }
         posterior.version = method.version();
@@ -546,7 +581,7 @@ fn infer_part(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &d
 fn parts_to_cluster(prepared: &Prepared, spec: &InferSpec) -> Vec<(InferSpec, bool)> {
     let engine = prepared.engine(spec);
     let is_served = |method: &Method| match engine {
-        _ if spec.clusters != Clusters::Auto => false,
+        _ if spec.clusters != Clusters::Auto || prepared.is_marginal(*method) => false,
         Engine::Exact => false,
         Engine::Nuts => *method == Method::ELik,
         _ => [Method::ELik, Method::EPost].contains(method),

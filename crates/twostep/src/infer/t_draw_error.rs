@@ -63,6 +63,9 @@ fn t_draw_error(prepared: &Prepared, method: Method, answer: &IPosterior) -> Opt
 impl IPosterior {
     /// Advice on the number of T-draws.
     pub(super) fn advise_on_t_draws(&mut self, prepared: &Prepared, method: Method) {
+        if prepared.is_marginal(method) {
+            return;
+        }
         let n_draws = prepared.draws.n_draws();
         self.diagnostics.t_draw_error = t_draw_error(prepared, method, self);
         if let Some(error) = self.diagnostics.t_draw_error.filter(|error| *error > T_DRAW_ERROR) {

@@ -439,3 +439,158 @@ impl Surrogate for GaussianProcess {
         Some(self)
     }
 }
+
+/// A process given each of several draws of its hyper-parameters, for many predictions of its function at several points together.
+pub(crate) struct Nodes {
+    gp: GaussianProcess,
+    nodes: Vec<(Conditioned, Mat<f64>)>,
+    /// The node of every T-draw.
+    pub(crate) of_draw: Vec<usize>,
+}
+
+/// Buffers of [`Nodes`]: what the points have in common with the rows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeScratch {
+    u: Matrix,
+    /// Functions of the trend at the points, and these times their prior variances.
+    trend: Matrix,
+    weighted: Matrix,
+    table: Vec<f64>,
+    g: Vec<f64>,
+}
+
+impl Nodes {
+    /// The nodes that T-draws share, by the hyper-parameters among their coefficients and by their nuggets; none where there are not
+    /// two T-draws of each, as of centroids, or where the process does not know its rows.
+    pub(crate) fn new(gp: &GaussianProcess, c: &Matrix, nuggets: &[f64]) -> Option<Self> {
+        let rows = gp.rows()?;
+        let first = gp.carrier.len();
+        let hyper_of = |s: usize| -> Vec<f64> { (first..c.rows()).map(|p| c[(p, s)]).chain([nuggets[s]]).collect() };
+        let mut keys: Vec<Vec<f64>> = Vec::new();
+        let of_draw: Vec<usize> = (0..c.cols())
+            .map(|s| {
+                let key = hyper_of(s);
+                keys.iter().position(|known| *known == key).unwrap_or_else(|| {
+                    keys.push(key);
+                    keys.len() - 1
+                })
+            })
+            .collect();
+        if 2 * keys.len() > c.cols() {
+            return None;
+        }
+        let condition = |mut key: Vec<f64>| {
+            let nugget = key.pop()?;
+            let sd = key.pop()?;
+            let at = gp.condition(rows, Hyper { lengths: key, sd, nugget })?;
+            let precision = at.precision();
+            Some((at, precision))
+        };
+        let nodes = keys.into_iter().map(condition).collect::<Option<_>>()?;
+        Some(Self { gp: gp.clone(), nodes, of_draw })
+    }
+
+    /// Number of nodes.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Multiplications that predicting so many points together takes, about.
+    pub(crate) fn cost(&self, points: usize) -> f64 {
+        let (n, g) = (self.rows().len() as f64, points as f64);
+        self.len() as f64 * (n * n * g + n * g * g)
+    }
+
+    /// The nugget of a node.
+    pub(crate) fn nugget(&self, node: usize) -> f64 {
+        self.nodes[node].0.hyper.nugget
+    }
+
+    fn rows(&self) -> &GpRows {
+        self.gp.rows.as_deref().expect("checked when the nodes were made")
+    }
+
+    /// Makes ready for [`Self::predict`] and [`Self::pull`] at these points, a row each.
+    pub(crate) fn set(&self, x: &Matrix, scratch: &mut NodeScratch) {
+        let (scales, prior) = (self.gp.carrier.scales(), &self.gp.trend_prior);
+        scratch.u.reshape(x.rows(), x.cols());
+        for g in 0..x.rows() {
+            for (d, scale) in scales.iter().enumerate() {
+                scratch.u[(g, d)] = scale.scaled(x[(g, d)]).0;
+            }
+        }
+        self.gp.trend.features(x, &mut scratch.trend, &mut scratch.table);
+        scratch.weighted.reshape(x.rows(), prior.len());
+        for g in 0..x.rows() {
+            for (p, (_, sd)) in prior.iter().enumerate() {
+                scratch.weighted[(g, p)] = scratch.trend[(g, p)] * sd * sd;
+            }
+        }
+    }
+
+    /// Covariances of the points with the rows, trend and process together.
+    fn with_rows(&self, node: usize, scratch: &NodeScratch) -> Mat<f64> {
+        let (rows, hyper) = (self.rows(), &self.nodes[node].0.hyper);
+        Mat::from_fn(rows.len(), scratch.u.rows(), |i, g| {
+            let trend: f64 = rows.trend.row(i).iter().zip(scratch.weighted.row(g)).map(|(a, b)| a * b).sum();
+            trend + self.gp.covariance(scratch.u.row(g), rows.u.row(i), hyper)
+        })
+    }
+
+    /// Mean and covariance of the function at the points that were set.
+    pub(crate) fn predict(&self, node: usize, scratch: &NodeScratch) -> (Vec<f64>, Mat<f64>) {
+        let (at, precision) = &self.nodes[node];
+        let with_rows = self.with_rows(node, scratch);
+        let n_points = scratch.u.rows();
+        let of_trend = |g: usize| scratch.trend.row(g).iter().zip(&self.gp.trend_prior).map(|(f, (m, _))| f * m);
+        let from_rows = |g: usize| at.alpha.iter().enumerate().map(|(i, a)| a * with_rows[(i, g)]).sum::<f64>();
+        let mean = (0..n_points).map(|g| of_trend(g).sum::<f64>() + from_rows(g)).collect();
+        let explained = with_rows.transpose() * (precision * &with_rows);
+        let covariance = Mat::from_fn(n_points, n_points, |g, h| {
+            let trend: f64 = scratch.trend.row(g).iter().zip(scratch.weighted.row(h)).map(|(a, b)| a * b).sum();
+            let prior = trend + self.gp.covariance(scratch.u.row(g), scratch.u.row(h), &at.hyper);
+            prior - 0.5 * (explained[(g, h)] + explained[(h, g)])
+        });
+        (mean, covariance)
+    }
+
+    /// Adds to `x_bar` the derivatives by the points that were set, of what depends on mean and covariance of the function there with
+    /// these derivatives, of which the second is symmetric.
+    pub(crate) fn pull(
+        &self,
+        node: usize,
+        x: &Matrix,
+        (mean_bar, covariance_bar): (&[f64], &Mat<f64>),
+        x_bar: &mut Matrix,
+        scratch: &mut NodeScratch,
+    ) {
+        let ((at, precision), rows) = (&self.nodes[node], self.rows());
+        let solved = precision * self.with_rows(node, scratch);
+        let rest = &solved * covariance_bar;
+        let n_points = x.rows();
+        for g in 0..n_points {
+            let by_row = |i: usize| mean_bar[g] * at.alpha[i] - 2.0 * rest[(i, g)];
+            scratch.g.clear();
+            for (p, (mean, sd)) in self.gp.trend_prior.iter().enumerate() {
+                let of_rows: f64 = (0..rows.len()).map(|i| by_row(i) * rows.trend[(i, p)]).sum();
+                let of_points: f64 = (0..n_points).map(|h| covariance_bar[(g, h)] * scratch.trend[(h, p)]).sum();
+                scratch.g.push(mean_bar[g] * mean + sd * sd * (of_rows + 2.0 * of_points));
+            }
+            self.gp.trend.pull_row(x.row(g), &scratch.g, x_bar.row_mut(g), &mut scratch.table);
+            let u = scratch.u.row(g);
+            let others = (0..rows.len()).map(|i| (by_row(i), rows.u.row(i)));
+            let own = (0..n_points).map(|h| (2.0 * covariance_bar[(g, h)], scratch.u.row(h)));
+            for (weight, v) in others.chain(own) {
+                let weighted = weight * self.gp.covariance(u, v, &at.hyper);
+                for (d, scale) in self.gp.carrier.scales().iter().enumerate() {
+                    let away = u[d] - v[d];
+                    // Kernels are flat where inputs are equal.
+                    if away != 0.0 {
+                        let slope = self.gp.kernel.parts(away.abs() / at.hyper.lengths[d]).2;
+                        x_bar[(g, d)] -= weighted * slope / away * scale.scaled(x[(g, d)]).1;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -10,7 +10,7 @@ mod spec;
 
 pub use formula::Formula;
 pub use function::{BoundSurrogate, Function, FunctionDraws, SharedSurrogate, SurrogateFunction};
-pub(crate) use gp::{Conditioned, GpRows, Hyper, factorise};
+pub(crate) use gp::{Conditioned, GpRows, Hyper, NodeScratch, Nodes, factorise};
 pub use gp::{GaussianProcess, GpSpec, Kernel};
 pub(crate) use pce::legendre;
 pub use pce::{Basis, InputScale, Normalisation, PolynomialChaos};

@@ -1,0 +1,320 @@
+//! The log-likelihood of an output whose surrogate is a Gaussian process, its function integrated out exactly: measurements at nearby
+//! inputs share its error, and replicates all of it.
+//!
+//! Given hyper-parameters and unknowns, the means of the groups of measurements are normal around the process' mean, with its covariance
+//! and, on the diagonal, the noise of each mean. What takes the place of a T-draw is a draw of the hyper-parameters.
+
+use super::likelihoods::OutputTerm;
+use crate::likelihood::{ClassForm, ErrorSharing};
+use crate::matrix::Matrix;
+use crate::surrogate::{NodeScratch, Nodes, factorise};
+use faer::linalg::solvers::{DenseSolveCore, Solve};
+use faer::{Mat, Side};
+use std::sync::Arc;
+
+/// An output's process at some of its nodes.
+#[derive(Clone)]
+pub(super) struct Marginal {
+    nodes: Arc<Nodes>,
+    /// The nodes that stand for draws.
+    chosen: Vec<usize>,
+}
+
+/// What is known of the groups' means at the unknowns set last, by draw.
+#[derive(Clone, Default)]
+pub(super) struct MarginalWorkspace {
+    x: Matrix,
+    scratch: NodeScratch,
+    at: Vec<GroupMeans>,
+}
+
+/// The groups' means less their expectation, and the covariance of the latter.
+#[derive(Clone)]
+struct GroupMeans {
+    residual: Vec<f64>,
+    covariance: Mat<f64>,
+    /// Where all groups have the same noise: the covariance's eigenvalues, and the residual along its axes.
+    along_axes: Option<Vec<(f64, f64)>>,
+}
+
+impl Marginal {
+    pub(super) fn new(nodes: Arc<Nodes>) -> Self {
+        Self { chosen: (0..nodes.len()).collect(), nodes }
+    }
+
+    /// Some of the draws.
+    pub(super) fn select(&self, draws: &[usize]) -> Self {
+        Self { nodes: self.nodes.clone(), chosen: draws.iter().map(|&s| self.chosen[s]).collect() }
+    }
+
+    /// Multiplications for one set of unknowns and one draw, eigenvectors included.
+    pub(super) fn cost(&self, term: &OutputTerm) -> f64 {
+        let groups = term.data.groups.len();
+        (self.nodes.cost(groups) + self.nodes.len() as f64 * 12.0 * (groups as f64).powi(3)) / self.nodes.len() as f64
+    }
+
+    pub(super) fn set_unknowns(&self, term: &OutputTerm, omega: &[f64], ws: &mut MarginalWorkspace) {
+        let (groups, points) = (&term.data.groups, &term.data.points);
+        ws.x.reshape(groups.len(), omega.len() + points.cols());
+        for (g, group) in groups.iter().enumerate() {
+            let (unknown, known) = ws.x.row_mut(g).split_at_mut(omega.len());
+            unknown.copy_from_slice(omega);
+            known.copy_from_slice(points.row(group.point));
+        }
+        self.nodes.set(&ws.x, &mut ws.scratch);
+        let (shift, factor) = term.affine;
+        ws.at.clear();
+        for &node in &self.chosen {
+            let (mean, mut covariance) = self.nodes.predict(node, &ws.scratch);
+            let residual: Vec<f64> =
+                groups.iter().zip(mean).map(|(group, mean)| group.mean - shift - factor * mean).collect();
+            covariance *= faer::Scale(factor * factor);
+            let along_axes = (term.data.classes.len() == 1).then(|| along_axes(&covariance, &residual)).flatten();
+            ws.at.push(GroupMeans { residual, covariance, along_axes });
+        }
+    }
+
+    /// Adds `l_h` of every draw at the output's sd.
+    pub(super) fn add_log_likelihoods(&self, term: &OutputTerm, sigma: f64, ws: &MarginalWorkspace, out: &mut [f64]) {
+        for (h, (out, at)) in out.iter_mut().zip(&ws.at).enumerate() {
+            *out += term.data.constant;
+            let noise = Noise::new(term, sigma, h);
+            *out += noise.constant;
+            *out -= 0.5
+                * match &at.along_axes {
+                    Some(axes) => {
+                        let v = |value: f64| value.max(0.0) + noise.of_class[0].0;
+                        axes.iter().map(|(value, along)| v(*value).ln() + along * along / v(*value)).sum::<f64>()
+                    }
+                    None => at.distance(term, &noise).map_or(f64::INFINITY, |(distance, ..)| distance),
+                };
+        }
+    }
+
+    /// Adds the derivatives of `sum_h weights[h] l_h` by the unknowns and by the output's sd.
+    pub(super) fn pull(
+        &self,
+        term: &OutputTerm,
+        sigma: f64,
+        weights: &[f64],
+        ws: &mut MarginalWorkspace,
+        by_omega: &mut [f64],
+    ) -> f64 {
+        let (mut by_sd, factor) = (0.0, term.affine.1);
+        let mut x_bar = Matrix::zeros(ws.x.rows(), ws.x.cols());
+        for (h, (&node, &weight)) in self.chosen.iter().zip(weights).enumerate() {
+            if weight == 0.0 {
+                continue;
+            }
+            let noise = Noise::new(term, sigma, h);
+            let Some((_, alpha, precision)) = ws.at[h].distance(term, &noise) else { continue };
+            by_sd += weight * noise.constant_by_sd;
+            for (g, group) in term.data.groups.iter().enumerate() {
+                by_sd += weight * 0.5 * (alpha[g] * alpha[g] - precision[(g, g)]) * noise.of_class[group.class].1;
+            }
+            let mean_bar: Vec<f64> = alpha.iter().map(|a| weight * factor * a).collect();
+            let n = alpha.len();
+            let scale = 0.5 * weight * factor * factor;
+            let covariance_bar = Mat::from_fn(n, n, |g, k| scale * (alpha[g] * alpha[k] - precision[(g, k)]));
+            self.nodes.pull(node, &ws.x, (&mean_bar, &covariance_bar), &mut x_bar, &mut ws.scratch);
+        }
+        for g in 0..x_bar.rows() {
+            by_omega.iter_mut().zip(x_bar.row(g)).for_each(|(by, bar)| *by += bar);
+        }
+        by_sd
+    }
+}
+
+/// The covariance's eigenvalues, and the residual along its axes.
+fn along_axes(covariance: &Mat<f64>, residual: &[f64]) -> Option<Vec<(f64, f64)>> {
+    if residual.len() == 1 {
+        return Some(vec![(covariance[(0, 0)], residual[0])]);
+    }
+    let eigen = covariance.self_adjoint_eigen(Side::Lower).ok()?;
+    let (vectors, values) = (eigen.U(), eigen.S().column_vector());
+    let along = |k: usize| residual.iter().enumerate().map(|(g, r)| vectors[(g, k)] * r).sum();
+    Some((0..residual.len()).map(|k| (values[k], along(k))).collect())
+}
+
+impl GroupMeans {
+    /// `ln |V| + r' V^-1 r` of the residual r with noise added to its covariance, with `V^-1 r` and `V^-1`.
+    fn distance(&self, term: &OutputTerm, noise: &Noise) -> Option<(f64, Vec<f64>, Mat<f64>)> {
+        let n = self.residual.len();
+        let mut covariance = self.covariance.clone();
+        for (g, group) in term.data.groups.iter().enumerate() {
+            covariance[(g, g)] += noise.of_class[group.class].0;
+        }
+        let (factor, _) = factorise(&mut covariance)?;
+        let alpha = factor.solve(&Mat::from_fn(n, 1, |g, _| self.residual[g]));
+        let alpha: Vec<f64> = (0..n).map(|g| alpha[(g, 0)]).collect();
+        let log_det: f64 = (0..n).map(|g| 2.0 * factor.L()[(g, g)].ln()).sum();
+        let distance: f64 = alpha.iter().zip(&self.residual).map(|(a, r)| a * r).sum();
+        Some((log_det + distance, alpha, factor.inverse()))
+    }
+}
+
+/// The noise of the groups' means at one sd, the nugget included where it is propagated.
+struct Noise {
+    /// For each class the variance of a mean, and its derivative by the sd.
+    of_class: Vec<(f64, f64)>,
+    /// What does not depend on the means, and its derivative.
+    constant: f64,
+    constant_by_sd: f64,
+}
+
+impl Noise {
+    fn new(term: &OutputTerm, sigma: f64, draw: usize) -> Self {
+        let nugget = term.sigma_a.as_ref().map_or(0.0, |sigma_a| sigma_a[draw]);
+        let mut out = Self { of_class: Vec::new(), constant: 0.0, constant_by_sd: 0.0 };
+        for class in &term.data.classes {
+            let own = class.sd.unwrap_or(sigma);
+            // An error of every measurement is as good as noise; one that replicates share is not averaged with it.
+            let (sd, by_own, shared) = match term.error {
+                ErrorSharing::Independent => (own.hypot(nugget), own / own.hypot(nugget), 0.0),
+                ErrorSharing::Shared => (own, 1.0, nugget * nugget),
+            };
+            let ClassForm { form, base_by_sd, constant, constant_by_sd } = class.form(sd, ErrorSharing::Shared);
+            out.of_class.push((form.base + shared, base_by_sd * by_own));
+            out.constant += constant;
+            if class.sd.is_none() {
+                out.constant_by_sd += constant_by_sd * by_own;
+            } else {
+                out.of_class.last_mut().expect("just pushed").1 = 0.0;
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::infer::{Likelihoods, Link, Workspace};
+    use crate::likelihood::{Family, Reduced, Sd};
+    use crate::prior;
+    use crate::surrogate::{GaussianProcess, GpSpec, InputScale, Kernel, Normalisation};
+
+    const SHIFT: f64 = 0.3;
+    const FACTOR: f64 = 1.7;
+    /// Length of the unknown, of the condition, sd and nugget of two nodes.
+    const HYPER: [[f64; 4]; 2] = [[0.7, 0.9, 0.8, 0.1], [0.4, 1.3, 0.5, 0.2]];
+
+    fn process() -> GaussianProcess {
+        let scales = vec![InputScale { lower: -1.0, upper: 1.0, log: false }; 2];
+        let spec = GpSpec {
+            kernel: Kernel::Matern52,
+            length: None,
+            length_of: Vec::new(),
+            sd: "half-normal(1)".parse().unwrap(),
+            carrier: Some(3),
+        };
+        let names = ["a".to_owned(), "t".to_owned()];
+        let process = GaussianProcess::new(1, Normalisation::None, (0.2, 1.5), &spec, &names, &scales);
+        let x = Matrix::from_fn(6, 2, |i, d| ((3 * i + 5 * d) as f64).sin());
+        let z: Vec<f64> = (0..6).map(|i| (2.0 * x[(i, 0)]).sin() + x[(i, 1)]).collect();
+        process.with_rows(&x, &z, &[0.02; 6])
+    }
+
+    /// Two T-draws of each node; measurements at three conditions, so many at each.
+    fn likelihoods(error: ErrorSharing, nugget: bool, replicates: [usize; 3]) -> (Likelihoods, Arc<Nodes>) {
+        let process = process();
+        let terms = process.carrier().len();
+        let c = Matrix::from_fn(terms + 3, 4, |p, s| if p < terms { 0.0 } else { HYPER[s % 2][p - terms] });
+        let nuggets: Vec<f64> = (0..4).map(|s| HYPER[s % 2][3]).collect();
+        let nodes = Arc::new(Nodes::new(&process, &c, &nuggets).unwrap());
+        let at: Vec<f64> = [-0.8, 0.1, 0.4].iter().zip(replicates).flat_map(|(t, n)| vec![*t; n]).collect();
+        let y: Vec<f64> = (0..at.len()).map(|i| 0.5 + at[i] + 0.2 * (7.0 * i as f64).sin()).collect();
+        let family = Family::Normal.likelihood();
+        let sd = Sd::Prior("half-normal(1)".parse::<prior::Marginal>().unwrap());
+        let known = Matrix::from_rows(at.len(), 1, at);
+        let data = Reduced::new(&*family, &sd, None, &y, &known, error, true).unwrap();
+        let term = OutputTerm {
+            surrogate: Arc::new(process),
+            affine: (SHIFT, FACTOR),
+            link: Link::Identity,
+            family: Arc::from(family),
+            data: Arc::new(data),
+            error,
+            sigma: Some(0),
+            coefficients: c,
+            sigma_a: nugget.then(|| nuggets.iter().map(|s| s * FACTOR).collect()),
+        };
+        (Likelihoods::new(1, 1, vec![term], true).marginal(vec![nodes.clone()]).unwrap(), nodes)
+    }
+
+    /// All settings that take another way through the code.
+    fn settings() -> impl Iterator<Item = (ErrorSharing, bool, [usize; 3])> {
+        let errors = [(ErrorSharing::Shared, false), (ErrorSharing::Shared, true), (ErrorSharing::Independent, true)];
+        errors.into_iter().flat_map(|(error, nugget)| [[1, 1, 1], [2, 2, 2], [3, 1, 2]].map(|n| (error, nugget, n)))
+    }
+
+    /// Every measurement with every other, as one normal distribution.
+    #[test]
+    fn all_measurements_are_jointly_normal() {
+        let (omega, sigma) = (0.25, 0.15);
+        for (error, nugget, replicates) in settings() {
+            let (likelihoods, nodes) = likelihoods(error, nugget, replicates);
+            let (mut workspace, mut l) = (Workspace::default(), vec![0.0; 2]);
+            likelihoods.set_unknowns(&[omega], &mut workspace);
+            likelihoods.log_likelihoods(&[sigma], &workspace, &mut l);
+            let place: Vec<usize> = replicates.iter().enumerate().flat_map(|(g, n)| vec![g; *n]).collect();
+            let t = [-0.8, 0.1, 0.4];
+            let n = place.len();
+            let y = |i: usize| 0.5 + t[place[i]] + 0.2 * (7.0 * i as f64).sin();
+            let mut scratch = NodeScratch::default();
+            nodes.set(&Matrix::from_fn(3, 2, |g, d| if d == 0 { omega } else { t[g] }), &mut scratch);
+            for (h, l) in l.iter().enumerate() {
+                let (mean, covariance) = nodes.predict(h, &scratch);
+                let nugget = if nugget { FACTOR * HYPER[h][3] } else { 0.0 };
+                let v = Mat::from_fn(n, n, |i, j| {
+                    let (a, b) = (place[i], place[j]);
+                    let function = FACTOR * FACTOR * covariance[(a, b)];
+                    let shared = if a == b && error == ErrorSharing::Shared { nugget * nugget } else { 0.0 };
+                    let own = match (i == j, error) {
+                        (false, _) => 0.0,
+                        (true, ErrorSharing::Shared) => sigma * sigma,
+                        (true, ErrorSharing::Independent) => sigma * sigma + nugget * nugget,
+                    };
+                    function + shared + own
+                });
+                let r = Mat::from_fn(n, 1, |i, _| y(i) - SHIFT - FACTOR * mean[place[i]]);
+                let distance = (r.transpose() * v.partial_piv_lu().solve(&r))[(0, 0)];
+                let exact = -0.5 * (v.determinant().ln() + distance + n as f64 * (2.0 * std::f64::consts::PI).ln());
+                // Matrices of a dozen entries whose condition is below n (4 + FACTOR^2) / sigma^2.
+                let condition = n as f64 * 7.0 / (sigma * sigma);
+                let bound = 64.0 * f64::EPSILON * condition * exact.abs().max(distance);
+                assert!((l - exact).abs() <= bound, "{error:?} {nugget} {replicates:?} {h}: {l} {exact}");
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_are_differences() {
+        let (x, weights) = ([0.25, 0.15], [0.7, -0.4]);
+        for (error, nugget, replicates) in settings() {
+            let (likelihoods, _) = likelihoods(error, nugget, replicates);
+            let value = |x: [f64; 2]| {
+                let (mut workspace, mut l) = (Workspace::default(), vec![0.0; 2]);
+                likelihoods.set_unknowns(&x[..1], &mut workspace);
+                likelihoods.log_likelihoods(&x[1..], &workspace, &mut l);
+                l.iter().zip(weights).map(|(l, w)| w * l).sum::<f64>()
+            };
+            let mut workspace = Workspace::default();
+            let (mut by_omega, mut by_sigma) = ([0.0], [0.0]);
+            likelihoods.set_unknowns(&x[..1], &mut workspace);
+            likelihoods.pull(&x[1..], &weights, &mut workspace, &mut by_omega, &mut by_sigma);
+            for (d, exact) in [by_omega[0], by_sigma[0]].into_iter().enumerate() {
+                let moved = |h: f64| value([x[0] + if d == 0 { h } else { 0.0 }, x[1] + if d == 1 { h } else { 0.0 }]);
+                let h = 0.1 * f64::EPSILON.cbrt();
+                let difference = |h: f64| (moved(h) - moved(-h)) / (2.0 * h);
+                // Truncation, and rounding of values in matrices of condition 1e4.
+                let bound =
+                    (difference(h) - difference(2.0 * h)).abs() + 1e4 * f64::EPSILON * value(x).abs().max(1.0) / h;
+                let gap = (exact - difference(h)).abs();
+                assert!(gap <= bound, "{error:?} {nugget} {replicates:?} {d}: {exact} {} ({bound:e})", difference(h));
+            }
+        }
+    }
+}
