@@ -18,6 +18,7 @@ from ._progress import show_progress
 from ._propagation import Propagation
 from ._results import Calibration, Enough, Fit, Inference, Verification
 from ._specs import (
+    GP,
     PCE,
     Beta,
     Builtin,

@@ -332,14 +332,33 @@ class PCE(Surrogate):
     """A polynomial of total degree ``degree`` in the inputs (polynomial chaos).
 
     ``sigma_a`` is the approximation error: a number, or a prior. ``standardise`` shifts and scales outputs before training.
+    ``residual="gp"`` adds a Gaussian process for what the polynomial cannot follow, with options as :class:`GP` has in ``gp``.
     """
 
     degree: int
+    residual: Optional[str] = None
     normalisation: Optional[str] = None
     coefficients: Optional[PriorLike] = None
+    gp: Optional[Mapping[str, Any]] = None
     sigma_a: Optional[Union[Number, PriorLike]] = None
     standardise: Optional[bool] = None
     _kind: ClassVar[str] = "pce"
+
+
+@dataclass(frozen=True, repr=False)
+class GP(Surrogate):
+    """A Gaussian process on a ``trend``, ``"constant"`` or ``"linear"``.
+
+    ``gp`` has its options: ``kernel`` (``"matern-5/2"`` or ``"squared-exponential"``), the priors ``length`` (one for all inputs, or one for each by
+    name, in units of half their range) and ``sd``, and ``carrier``, the degree of the polynomials that T-draws are written in.
+    """
+
+    trend: Optional[str] = None
+    coefficients: Optional[PriorLike] = None
+    gp: Optional[Mapping[str, Any]] = None
+    sigma_a: Optional[Union[Number, PriorLike]] = None
+    standardise: Optional[bool] = None
+    _kind: ClassVar[str] = "gp"
 
 
 @dataclass(frozen=True, repr=False)
@@ -357,7 +376,7 @@ def surrogate(section: Any) -> Any:
     """The surrogate of a section."""
     if not isinstance(section, Mapping):
         return section
-    kinds: dict[str, type[Surrogate]] = {"pce": PCE, "formula": Formula}
+    kinds: dict[str, type[Surrogate]] = {"pce": PCE, "gp": GP, "formula": Formula}
     kind = kinds.get(section.get("kind", ""))
     # What is wrong with it is said when the study is checked.
     return kind._read({k: v for k, v in section.items() if k != "kind"}) if kind else section

@@ -259,8 +259,8 @@ impl Likelihoods {
     /// The likelihoods of nodes of Gaussian processes, one for each output, that the T-draws share in the same way: their functions are
     /// integrated out. None where an output has measurements that do not reduce, or where that would take too long.
     pub(super) fn marginal(&self, nodes: Vec<Arc<Nodes>>) -> Option<Self> {
-        // Multiplications at one set of unknowns: some ten milliseconds.
-        const MOST: f64 = 2e7;
+        // Multiplications at one set of unknowns: some milliseconds.
+        const MOST: f64 = 2e6;
         let of_draw = &nodes.first()?.of_draw;
         let n_nodes = nodes[0].len();
         let first = |h: usize| of_draw.iter().position(|node| *node == h).expect("every node has T-draws");

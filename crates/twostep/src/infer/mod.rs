@@ -161,6 +161,9 @@ pub struct Diagnostics {
     /// What is known of clusters whose answer was corrected to all T-draws.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clusters: Option<Clustering>,
+    /// Whether functions of Gaussian processes were integrated out exactly, instead of averaged over T-draws.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub marginal: bool,
     /// Why `clusters = "auto"` took all T-draws.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_t_draws: Option<String>,
@@ -564,6 +567,7 @@ fn infer_part(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &d
             Method::ELogLik => posterior.trust += "; grows surer as the surrogate grows worse",
             Method::ELik if prepared.is_marginal(*method) => {
                 posterior.trust += "; the surrogate's function integrated out exactly";
+                posterior.diagnostics.marginal = true;
                 let stream = stream.named(method.name()).named("t-draws");
                 posterior.t_draws = Some(prepared.assign(&posterior.draws, prepared.log_alpha(), stream));
             }

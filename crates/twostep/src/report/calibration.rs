@@ -2,6 +2,7 @@
 
 use super::figure::{Axis, Direction, Figure, Ink, Mark, Panel, Series, Shape};
 use super::pieces::short;
+use super::sweep::last_part;
 use super::words::with_unit;
 use crate::calibrate::uniformity::Coverage;
 use crate::calibrate::{MethodSummary, Region, UnknownSummary};
@@ -90,7 +91,8 @@ impl<'a> Sweep<'a> {
         let distinct = |k: usize| labels.iter().any(|label| label[k].1 != labels[0][k].1);
         for (i, (calibration, study)) in tried.iter().enumerate() {
             let others = (0..labels[i].len()).filter(|k| Some(*k) != key && distinct(*k));
-            let parts: Vec<String> = others.map(|k| format!("{} = {}", labels[i][k].0, labels[i][k].1)).collect();
+            let part = |k: usize| format!("{} = {}", last_part(&labels[i][k].0), labels[i][k].1);
+            let parts: Vec<String> = others.map(part).collect();
             let setting = Tried { calibration, study, x: along.as_ref().map_or(i as f64, |(.., x)| x[i]) };
             let name = parts.join(", ");
             match groups.iter_mut().find(|group| group.name == name && axis.is_some()) {
@@ -175,10 +177,10 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Parts of a title that are not empty; the unknown only where there are several.
+    /// Parts of a title that are not empty; the unknown, first since long titles are cut, only where there are several.
     fn title(&self, parts: &[&str], unknown: &str) -> String {
         let unknown = (self.unknowns.len() > 1).then_some(unknown);
-        parts.iter().copied().chain(unknown).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+        unknown.into_iter().chain(parts.iter().copied()).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
     /// ECDF minus z of each method (columns) for each unknown and setting (rows).

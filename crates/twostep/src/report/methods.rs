@@ -322,12 +322,15 @@ fn trained(report: &TReport, study: &Study, draws: usize) -> String {
             study.train.nuts.warmup
         ),
         "smc" => format!("represented by {draws} draws of tempered sequential Monte Carlo"),
+        "gp" => format!(
+            "represented by {draws} functions, made by pathwise conditioning for draws of the hyper-parameters from their posterior"
+        ),
         "function" => format!("represented by {draws} draws that the surrogate's own program made or brought"),
         _ => format!("represented by {draws} draws that were made elsewhere"),
     };
     let own = &report.leave_one_out;
     let smoothed = match report.method.as_str() {
-        "exact" | "nodes" => String::new(),
+        "exact" | "nodes" | "gp" => String::new(),
         _ => format!(", by Pareto smoothed importance sampling {}", Work::Vehtari2024.cited()),
     };
     let q2 = own.q2.filter(|q2| q2.is_finite()).map_or(String::new(), |q2| format!(" and Q2 was {q2:.3}"));
@@ -422,6 +425,12 @@ fn i_step(findings: &Findings) -> String {
             Work::Arthur2007.cited(),
             (1e3 * clusters.error).ceil() / 1e3
         ));
+    }
+    if findings.answers.first().is_some_and(|answer| answer.diagnostics.marginal) {
+        sentences.push(
+            "Functions of the Gaussian process were integrated out exactly for every draw of its hyper-parameters."
+                .to_owned(),
+        );
     }
     sentences.push(match (study.infer.sigma_a, study.infer.error) {
         (false, _) => {

@@ -11,7 +11,7 @@ pub(super) fn figures(settings: &[SettingReport]) -> Vec<Figure> {
         settings.iter().filter(|setting| !setting.findings.answers.is_empty()).collect();
     let Some(first) = finished.first() else { return Vec::new() };
     let rows: Vec<String> = finished.iter().map(|setting| name(&setting.findings.label)).collect();
-    let keys = first.findings.label.iter().map(|(key, _)| short(key)).collect::<Vec<_>>().join(", ");
+    let keys = first.findings.label.iter().map(|(key, _)| last_part(key)).collect::<Vec<_>>().join(", ");
     let methods: Vec<Method> = Method::known().into_iter().filter(|method| has(&finished, *method)).collect();
     let panel = |quantity: &str| {
         let mut marks: Vec<Mark> = Vec::new();
@@ -72,6 +72,6 @@ fn name(label: &[(String, String)]) -> String {
 }
 
 /// The last part of a key.
-fn short(key: &str) -> &str {
+pub(super) fn last_part(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
 }

@@ -134,15 +134,16 @@ pub struct GaussianProcess {
 /// Most terms of a carrier whose degree is not asked for, and most nodes of the grid that functions are drawn at.
 const MAX_TERMS: usize = 1000;
 const MAX_NODES: usize = 100_000;
-/// Degree of the carrier in one input: in a Matern 5/2 process it leaves out some hundredths of what the runs leave open.
-const DEGREE_OF_ONE: usize = 80;
+/// Highest degree of such a carrier in one input, where it leaves out some hundredths of what the runs leave open in a Matern 5/2 process, and in
+/// more, where a likelihood takes as many terms as the square of the degree.
+const MAX_DEGREES: [usize; 2] = [80, 30];
 
 /// Degree of the carrier over so many inputs.
 pub(crate) fn carrier_degree(dim: usize) -> usize {
     let terms = |degree: usize| (1..=dim).fold(1.0, |terms, k| terms * (degree + k) as f64 / k as f64);
     let nodes = |degree: usize| ((degree + 1) as f64).powi(dim as i32);
     let fits = |degree: &usize| terms(*degree) <= MAX_TERMS as f64 && nodes(*degree) <= MAX_NODES as f64;
-    (1..=DEGREE_OF_ONE).take_while(fits).last().unwrap_or(1)
+    (1..=MAX_DEGREES[usize::from(dim > 1)]).take_while(fits).last().unwrap_or(1)
 }
 
 impl GaussianProcess {

@@ -267,14 +267,17 @@ impl<'a> GpFit<'a> {
         };
         let few = (rows.len() > ENOUGH_ROWS).then(|| gp.some_rows(ENOUGH_ROWS));
         let searched = few.as_ref().map_or(rows, |few| few.rows().expect("some of the rows"));
-        let modes = modes(&HyperPosterior::new(gp, searched, sigma_a), stream.named("search"), proceed)?;
+        let mut modes = modes(&HyperPosterior::new(gp, searched, sigma_a), stream.named("search"), proceed)?;
+        if few.is_some() {
+            // So many rows leave no doubt between modes, and each would take seconds to climb.
+            modes.truncate(1);
+        }
         if modes.is_empty() {
             return Err(nothing());
         }
         let mut proposals = Vec::new();
-        for (_, mode) in modes {
-            let (value, mode) = if few.is_some() { posterior.climb(mode, proceed)? } else { (0.0, mode) };
-            let value = if few.is_some() { value } else { posterior.log_density(&mode) };
+        for (value, mode) in modes {
+            let (value, mode) = if few.is_some() { posterior.climb(mode, proceed)? } else { (value, mode) };
             let proposal = posterior.around(mode);
             let volume: f64 = proposal.sds.iter().map(|sd| sd.ln()).sum();
             proposals.push((value + volume, proposal));
@@ -831,7 +834,7 @@ mod tests {
             let gp = process(dim, 10, Kernel::Matern52);
             let fit = fit(&gp, hyper(dim));
             let loss = fit.carrier_loss().unwrap();
-            assert!(loss < [0.02, 0.12][dim - 1], "{dim}: {loss}");
+            assert!(loss < crate::train::MOST_CARRIER_LOSS, "{dim}: {loss}");
             let (c, sigma_a) = fit.draws(DRAWS, Stream::root(3), &|| true).unwrap();
             assert!(sigma_a.iter().all(|s| *s == 0.1) && c.rows() == gp.names().len());
             let points = design::unit_points(Method::Halton, 30, dim, Stream::root(0)).unwrap();
