@@ -5,7 +5,7 @@
 use std::f64::consts::PI;
 use twostep::draws::Draws;
 use twostep::infer::propagation::Method;
-use twostep::infer::{Engine, IPosterior, InferSpec, Measured, NutsSpec, Prepared, Problem, infer};
+use twostep::infer::{Engine, IPosterior, InferSpec, Measured, Prepared, Problem, infer};
 use twostep::likelihood::{Family, NoiseSpec, Sd};
 use twostep::matrix::Matrix;
 use twostep::monitor::Silent;
@@ -81,9 +81,7 @@ fn answer(posterior: &TPosterior, method: Method, engine: Engine) -> IPosterior 
         measured: &measured,
         derived: Vec::new(),
     };
-    // A gradient takes as long as predictions by all nodes do.
-    let nuts = NutsSpec { chains: 2, warmup: 300, draws: 500, ..InferSpec::default().nuts };
-    let spec = InferSpec { methods: vec![method], engine, draws: 4000, nuts, ..InferSpec::default() };
+    let spec = InferSpec { methods: vec![method], engine, draws: 4000, ..InferSpec::default() };
     let prepared = Prepared::new(problem, &spec, true).unwrap();
     infer(&prepared, &spec, Stream::root(9), &Silent).unwrap().remove(0)
 }
@@ -108,16 +106,14 @@ fn the_exact_marginal_is_what_many_functions_average_to() {
 }
 
 #[test]
-fn samplers_agree_with_the_grid_on_the_exact_marginal() {
+fn sequential_monte_carlo_agrees_with_the_grid_on_the_exact_marginal() {
     let posterior = trained(1, 7, 640, 5);
     let grid = answer(&posterior, Method::ELik, Engine::Grid);
-    for engine in [Engine::Smc, Engine::Nuts] {
-        let found = answer(&posterior, Method::ELik, engine);
-        for (own, exact) in found.unknowns.iter().zip(&grid.unknowns) {
-            // Five standard errors of a mean by as many effective draws as there are.
-            let bound = 5.0 * exact.sd / own.ess_bulk.unwrap().sqrt();
-            assert!((own.mean - exact.mean).abs() <= bound, "{engine:?} {}: {} {}", own.name, own.mean, exact.mean);
-        }
+    let found = answer(&posterior, Method::ELik, Engine::Smc);
+    for (own, exact) in found.unknowns.iter().zip(&grid.unknowns) {
+        // Five standard errors of a mean by as many effective draws as there are.
+        let bound = 5.0 * exact.sd / own.ess_bulk.unwrap().sqrt();
+        assert!((own.mean - exact.mean).abs() <= bound, "{}: {} {}", own.name, own.mean, exact.mean);
     }
 }
 
