@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::likelihood::{Family, NoiseSpec, Sd};
 use crate::prior::Marginal;
 use crate::simulate::{DesignSpec, Over, Simulator, spelling_repair};
-use crate::surrogate::{Formula, GpSpec, Kernel, Normalisation, SigmaA, SurrogateKind, SurrogateSpec};
+use crate::surrogate::{Formula, GpSpec, Kernel, Normalisation, SigmaA, SurrogateKind, SurrogateSpec, n_terms};
 use crate::table::counted;
 
 /// More terms than this are a slip of the pen: the matrix of the exact T-step would not fit into memory.
@@ -342,12 +342,6 @@ fn trend(section: &Section<'_>) -> Option<SurrogateKind> {
 /// A prior of ours, which always reads.
 fn parsed(text: &str) -> Option<Marginal> {
     text.parse().ok()
-}
-
-/// `C(dim + degree, dim)`, as a float, since it may be beyond any integer.
-pub(super) fn n_terms(dim: usize, degree: usize) -> f64 {
-    let (small, large) = (dim.min(degree), dim.max(degree));
-    (1..=small).fold(1.0, |terms, k| (terms * (large + k) as f64 / k as f64).round())
 }
 
 /// The highest degree of a polynomial with at most so many terms.

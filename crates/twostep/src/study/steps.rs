@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::document::{Field, Section};
 use super::inputs::{Names, RELATIVE};
-use super::outputs::{degrees_of_freedom, n_terms, only_with};
+use super::outputs::{degrees_of_freedom, only_with};
 use super::problem::found_and_repair;
 use super::{Condition, MeasurementSource, Output, Study, Unknown};
 use crate::calibrate::{CalibrateSpec, Truth};
@@ -15,7 +15,7 @@ use crate::likelihood::{ErrorSharing, Family, Generator, NoiseSpec, Sd};
 use crate::matrix::Matrix;
 use crate::mcmc::quadrature::MAX_AXES;
 use crate::simulate::{DesignSpec, spelling_repair};
-use crate::surrogate::{Formula, SigmaA, Surrogate, SurrogateKind, SurrogateSpec};
+use crate::surrogate::{Formula, SigmaA, Surrogate, SurrogateKind, SurrogateSpec, n_terms};
 use crate::table::Table;
 use crate::train::cluster::Representative;
 use crate::train::{self, KnownSigmaS, TrainMethod, TrainSpec};

@@ -54,9 +54,6 @@ pub fn check_draws(surrogate: &dyn Surrogate, bounds: &[(f64, f64)], c: &Matrix)
             weighted(&predict(surrogate, &moved, c), &eta_bar)
         })?;
     }
-    if n_coefficients == 0 {
-        return Ok(());
-    }
     let mut c_bar = Matrix::zeros(n_coefficients, 3);
     surrogate.pull_to_coefficients(&x, c, &eta_bar, &mut c_bar, &mut Scratch::default());
     for p in 0..n_coefficients {

@@ -5,7 +5,7 @@
 //! a degree so high that what they cannot follow is small beside the uncertainty of the function. So a T-draw is a polynomial like that of a
 //! PCE, and all that is built on polynomials works with it.
 
-use super::{Basis, InputScale, Normalisation, Scratch, Surrogate};
+use super::{Basis, InputScale, Normalisation, Scratch, Surrogate, n_terms};
 use crate::matrix::Matrix;
 use crate::prior::Marginal;
 use faer::linalg::solvers::{DenseSolveCore, Llt, Solve};
@@ -140,9 +140,8 @@ const MAX_DEGREES: [usize; 2] = [80, 30];
 
 /// Degree of the carrier over so many inputs.
 pub(crate) fn carrier_degree(dim: usize) -> usize {
-    let terms = |degree: usize| (1..=dim).fold(1.0, |terms, k| terms * (degree + k) as f64 / k as f64);
     let nodes = |degree: usize| ((degree + 1) as f64).powi(dim as i32);
-    let fits = |degree: &usize| terms(*degree) <= MAX_TERMS as f64 && nodes(*degree) <= MAX_NODES as f64;
+    let fits = |degree: &usize| n_terms(dim, *degree) <= MAX_TERMS as f64 && nodes(*degree) <= MAX_NODES as f64;
     (1..=MAX_DEGREES[usize::from(dim > 1)]).take_while(fits).last().unwrap_or(1)
 }
 
@@ -159,10 +158,7 @@ impl GaussianProcess {
         let trend = Basis::new(scales.to_vec(), degree, normalisation);
         let degree = spec.carrier.unwrap_or_else(|| carrier_degree(scales.len())).max(degree);
         let carrier = Basis::new(scales.to_vec(), degree, Normalisation::Orthonormal);
-        let terms = carrier.degrees().iter().map(|row| {
-            let degrees: Vec<String> = row.iter().map(usize::to_string).collect();
-            format!("c[{}]", degrees.join(","))
-        });
+        let terms = carrier.names().into_iter();
         let lengths = inputs.iter().map(|input| format!("length[{input}]"));
         let names = terms.chain(lengths).chain(["gp_sd".to_owned()]).collect();
         let priors = inputs.iter().map(|input| spec.length_prior(input, inputs.len()));
@@ -303,24 +299,21 @@ impl GaussianProcess {
         out
     }
 
-    /// `tau^2 k(u, u_i)` with every row, and the trend's part of the covariance with it.
-    pub(crate) fn with_every_row(&self, rows: &GpRows, x: &[f64], hyper: &Hyper) -> (Vec<f64>, Vec<f64>) {
-        let scales = self.carrier.scales();
-        let u: Vec<f64> = x.iter().zip(scales).map(|(x, scale)| scale.scaled(*x).0).collect();
-        let process = (0..rows.len()).map(|i| self.covariance(&u, rows.u.row(i), hyper)).collect();
-        let mut own = Matrix::default();
-        self.trend.features(&Matrix::from_rows(1, x.len(), x.to_vec()), &mut own, &mut Vec::new());
-        let whitened: Vec<f64> = own.row(0).iter().zip(&self.trend_prior).map(|(f, (_, sd))| f * sd * sd).collect();
-        let trend = (0..rows.len()).map(|i| rows.trend.row(i).iter().zip(&whitened).map(|(a, b)| a * b).sum());
-        (process, trend.collect())
+    /// `tau^2 k(u, u_i)` of natural inputs `x` with every row.
+    pub(crate) fn with_every_row(&self, rows: &GpRows, x: &[f64], hyper: &Hyper) -> Vec<f64> {
+        let u: Vec<f64> = x.iter().zip(self.carrier.scales()).map(|(x, scale)| scale.scaled(*x).0).collect();
+        (0..rows.len()).map(|i| self.covariance(&u, rows.u.row(i), hyper)).collect()
     }
 
     /// Mean and variance of the function at natural inputs `x`, given the rows.
     pub(crate) fn predict_at(&self, rows: &GpRows, at: &Conditioned, x: &[f64]) -> (f64, f64) {
-        let (process, trend) = self.with_every_row(rows, x, &at.hyper);
-        let covariance: Vec<f64> = process.iter().zip(&trend).map(|(a, b)| a + b).collect();
         let mut own = Matrix::default();
         self.trend.features(&Matrix::from_rows(1, x.len(), x.to_vec()), &mut own, &mut Vec::new());
+        let weighted: Vec<f64> = own.row(0).iter().zip(&self.trend_prior).map(|(f, (_, sd))| f * sd * sd).collect();
+        let mut covariance = self.with_every_row(rows, x, &at.hyper);
+        for (i, covariance) in covariance.iter_mut().enumerate() {
+            *covariance += rows.trend.row(i).iter().zip(&weighted).map(|(a, b)| a * b).sum::<f64>();
+        }
         let of_trend = || own.row(0).iter().zip(&self.trend_prior);
         let prior_mean: f64 = of_trend().map(|(f, (mean, _))| f * mean).sum();
         let prior: f64 = of_trend().map(|(f, (_, sd))| (f * sd).powi(2)).sum::<f64>() + at.hyper.sd.powi(2);
@@ -413,18 +406,7 @@ impl Surrogate for GaussianProcess {
         }
     }
 
-    fn pull_to_coefficients(
-        &self,
-        x: &Matrix,
-        _: &Matrix,
-        eta_bar: &Matrix,
-        c_bar: &mut Matrix,
-        scratch: &mut Scratch,
-    ) {
-        let [features, own] = &mut scratch.matrices;
-        self.features(x, own, features, &mut scratch.values);
-        c_bar.add_transposed_product(features, eta_bar);
-    }
+    fn pull_to_coefficients(&self, _: &Matrix, _: &Matrix, _: &Matrix, _: &mut Matrix, _: &mut Scratch) {}
 
     fn linear(&self, x: &Matrix) -> Option<(Vec<f64>, Matrix)> {
         let (mut own, mut out) = (Matrix::default(), Matrix::default());

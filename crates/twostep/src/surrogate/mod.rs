@@ -12,8 +12,8 @@ pub use formula::Formula;
 pub use function::{BoundSurrogate, Function, FunctionDraws, SharedSurrogate, SurrogateFunction};
 pub(crate) use gp::{Conditioned, GpRows, Hyper, NodeScratch, Nodes, factorise};
 pub use gp::{GaussianProcess, GpSpec, Kernel};
-pub(crate) use pce::legendre;
 pub use pce::{Basis, InputScale, Normalisation, PolynomialChaos};
+pub(crate) use pce::{legendre, n_terms};
 pub use sobol::Sobol;
 pub use spec::{SigmaA, SurrogateKind, SurrogateSpec};
 

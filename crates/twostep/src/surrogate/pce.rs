@@ -82,6 +82,12 @@ pub(crate) fn legendre(u: f64, value: &mut [f64], derivative: &mut [f64]) {
     }
 }
 
+/// `C(dim + degree, dim)`, as a float, since it may be beyond any integer.
+pub(crate) fn n_terms(dim: usize, degree: usize) -> f64 {
+    let (small, large) = (dim.min(degree), dim.max(degree));
+    (1..=small).fold(1.0, |terms, k| (terms * (large + k) as f64 / k as f64).round())
+}
+
 /// All exponent vectors of `dim` inputs with total degree at most `degree`: by total degree, then lexicographically.
 /// There are `C(degree + dim, dim)` of them.
 pub(crate) fn total_degree(dim: usize, degree: usize) -> Vec<Vec<usize>> {
@@ -139,6 +145,12 @@ impl Basis {
     /// Degrees of each basis function by input (P rows).
     pub fn degrees(&self) -> &[Vec<usize>] {
         &self.degrees
+    }
+
+    /// Names of the terms' coefficients, `c[0,1]` by their degrees.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let name = |row: &Vec<usize>| format!("c[{}]", row.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
+        self.degrees.iter().map(name).collect()
     }
 
     /// Scales of the inputs.
@@ -270,11 +282,7 @@ impl PolynomialChaos {
     /// The expansion of total degree `degree`, every coefficient with the same prior.
     pub fn new(degree: usize, normalisation: Normalisation, prior: Marginal, scales: Vec<InputScale>) -> Self {
         let basis = Basis::new(scales, degree, normalisation);
-        let names = basis
-            .degrees()
-            .iter()
-            .map(|row| format!("c[{}]", row.iter().map(usize::to_string).collect::<Vec<_>>().join(",")))
-            .collect();
+        let names = basis.names();
         let priors = vec![prior; basis.len()];
         Self { basis, names, priors }
     }

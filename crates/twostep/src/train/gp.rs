@@ -1,6 +1,7 @@
 //! The T-step of a Gaussian process: hyper-parameters by importance sampling around the modes of their posterior and from their prior, then
 //! functions by pathwise conditioning.
 
+use super::exact::dot;
 use super::{LeaveOneOut, Predictions};
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
@@ -36,7 +37,7 @@ const FROM_PRIOR: f64 = 0.25;
 /// Degrees of freedom of the proposals around a mode.
 const DEGREES: f64 = 5.0;
 /// Pareto shape up to which importance weights are reliable.
-const RELIABLE: f64 = 0.7;
+pub(super) const RELIABLE: f64 = 0.7;
 /// What is added to the diagonal of correlations at the nodes of a function that is drawn from the prior.
 const JITTER: f64 = 1e-10;
 /// Values of tables that are made at a time.
@@ -235,10 +236,6 @@ impl Proposal {
     }
 }
 
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
 /// Importance draws by the number of rows: a factor of the covariance each.
 fn n_proposals(rows: usize) -> usize {
     if rows <= ENOUGH_ROWS { 512 } else { 128 }
@@ -429,7 +426,7 @@ impl<'a> GpFit<'a> {
             let along = |d: usize| grid.with_nodes(self.gp, hyper, d, scales[d].scaled(x[d]).0);
             let with_x = tensor(&(0..dim).map(along).collect::<Vec<_>>());
             let variance = 1.0 - 2.0 * dot(a.data(), &with_x) + dot(a.data(), along_axes(&square, a.clone()).data());
-            let mut with_rows = self.gp.with_every_row(rows, &x, hyper).0;
+            let mut with_rows = self.gp.with_every_row(rows, &x, hyper);
             let mut product = Matrix::default();
             for block in grid.blocks() {
                 let here = Matrix::from_rows(block.len(), 1, a.data()[block.clone()].to_vec());

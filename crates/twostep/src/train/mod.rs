@@ -702,7 +702,7 @@ impl Fit<'_> {
         let mut report = self.report("gp", &coefficients, &sigma_a, &log_weights, Some(&known));
         report.advise();
         let output = self.name;
-        if let Some(k_hat) = fit.k_hat.filter(|k_hat| *k_hat > 0.7) {
+        if let Some(k_hat) = fit.k_hat.filter(|k_hat| *k_hat > gp::RELIABLE) {
             report.warnings.push(format!(
                 "T-step of `{output}`: the hyper-parameters' importance weights are unreliable (Pareto k-hat {k_hat:.1}); train with                  fewer rows, for which they are tempered from their prior"
             ));
