@@ -7,7 +7,7 @@ use super::{IPosterior, InferSpec, Prepared, Target};
 use crate::draws::pick_weighted;
 use crate::error::Result;
 use crate::kernels::log_mean_exp_weights;
-use crate::likelihood::{ErrorSharing, RowKind};
+use crate::likelihood::{Class, ErrorSharing, RowKind};
 use crate::matrix::{Matrix, bits};
 use crate::mcmc::Posterior;
 use crate::mcmc::nuts::{self, Metric};
@@ -151,7 +151,8 @@ pub fn budget(
         likelihoods = likelihoods.select(&kept);
         log_alpha = vec![-(MOST_T_DRAWS as f64).ln(); MOST_T_DRAWS];
     }
-    if spec.sigma_a {
+    let has_errors = likelihoods.has_errors();
+    if has_errors {
         refuse(&likelihoods)?;
     }
     let pool = Pool::new(prepared, &likelihoods, answer)?;
@@ -171,7 +172,7 @@ pub fn budget(
     let log_pooled: Vec<f64> = log_likelihoods.par_iter_mut().map(|l| log_mean_exp_weights(&offsets, l)).collect();
     let responsibilities = log_likelihoods;
     let by_draw = pool.sums(log_alpha.len(), |j, s| responsibilities[j][s]);
-    let errors = spec.sigma_a.then(|| {
+    let errors = has_errors.then(|| {
         let realised = Realised::draw(&likelihoods, &pool, &responsibilities, stream.named("errors"));
         let weights = realised.weights(&likelihoods, &pool, &log_pooled);
         (pool.sums(realised.of.len(), |j, k| weights[j][k]), realised.of)
@@ -620,7 +621,7 @@ impl Shifted {
         for (i, group) in term.data.groups.iter().enumerate() {
             let class = &term.data.classes[group.class];
             let own = if term.error == ErrorSharing::Independent { class.n } else { 1.0 };
-            let (error, noise) = (sigma_a.powi(2) / own, sd(class.sd).powi(2) / class.n);
+            let (error, noise) = (sigma_a.powi(2) / own + class.extra, sd(class.sd).powi(2) / class.n);
             let both = error + noise;
             let e = (group.mean - eta(group.point)) * error / both + (error * noise / both).sqrt() * bell();
             self.means[(i, k)] = group.mean - e;
@@ -638,7 +639,7 @@ impl Shifted {
             }
         }
         for (i, row) in term.data.rows.iter().enumerate() {
-            let (error, noise) = (sigma_a.powi(2), sd(row.sd).powi(2));
+            let (error, noise) = (sigma_a.powi(2) + term.data.rows_extra, sd(row.sd).powi(2));
             let both = error + noise;
             // Error and noise together stay below the bound.
             let bound = row.z - eta(row.point);
@@ -657,7 +658,11 @@ impl Shifted {
         let mut data = (*term.data).clone();
         data.groups.iter_mut().enumerate().for_each(|(i, group)| group.mean = shifted.means[(i, 0)]);
         data.rows.iter_mut().enumerate().for_each(|(i, row)| row.z = shifted.bounds[(i, 0)]);
-        data.classes.iter_mut().enumerate().for_each(|(c, class)| class.scatter += shifted.scatter[(c, 0)]);
+        for (c, class) in data.classes.iter_mut().enumerate() {
+            class.scatter += shifted.scatter[(c, 0)];
+            class.extra = 0.0;
+        }
+        data.rows_extra = 0.0;
         OutputTerm { data: Arc::new(data), sigma_a: None, ..term.clone() }
     }
 
@@ -675,7 +680,7 @@ impl Shifted {
         let sigma = term.sigma.map_or(f64::NAN, |j| x[n_unknowns + j]);
         for (c, class) in term.data.classes.iter().enumerate() {
             let sd = class.sd.unwrap_or(sigma);
-            let terms = class.terms(sd, 0.0, term.error);
+            let terms = Class { extra: 0.0, ..class.clone() }.terms(sd, 0.0, term.error);
             let by_scatter = -0.5 / (sd * sd);
             out.iter_mut().zip(self.scatter.row(c)).for_each(|(out, more)| *out += terms.a + by_scatter * more);
             for (i, group) in term.data.groups.iter().enumerate().filter(|(_, group)| group.class == c) {
@@ -727,7 +732,7 @@ impl Pairs<'_> {
             let s = pick_weighted(&responsibilities[j], &mut stream.named("t-draw").rng());
             let own = self.likelihoods.select(&[s]);
             let given_draw = self.chain(&own, &real(x), &metric, stream.named("t-draw"))?;
-            let given_errors = match self.spec.sigma_a {
+            let given_errors = match own.has_errors() {
                 true => {
                     let terms = own.terms().zip(0..).map(|(term, o): (_, u64)| {
                         Shifted::one(term, x, own.n_unknowns(), &mut stream.named("errors").at(o).rng())

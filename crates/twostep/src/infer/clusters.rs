@@ -377,6 +377,8 @@ impl Prepared {
             outputs: self.outputs.clone(),
             derived: self.derived.clone(),
             sigma_a: self.sigma_a,
+            series_errors: self.series_errors,
+            axes: self.axes.clone(),
             censored: self.censored,
             is_linear: self.is_linear.clone(),
             exact: std::sync::OnceLock::new(),

@@ -6,7 +6,7 @@ use crate::kernels::panels::{Panels, PullSums};
 use crate::likelihood::Reduced;
 use crate::matrix::Matrix;
 use crate::special::gauss_legendre;
-use crate::surrogate::{Basis, InputScale, Normalisation, Surrogate};
+use crate::surrogate::{Basis, InputScale, Normalisation, Separated, Surrogate};
 use faer::Mat;
 use rayon::prelude::*;
 
@@ -38,49 +38,18 @@ impl Features {
     }
 }
 
-/// The surrogate at measured points as `sum_b phi_b(known inputs) w_b(unknowns, draw)`: basis functions that share their degrees in
-/// the known inputs share a function of those.
-struct Separated {
-    /// `phi_b` at every measured point.
-    known: Matrix,
-    /// The `b` of each basis function.
-    shared: Vec<usize>,
-}
-
-impl Separated {
-    fn new(basis: &Basis, n_unknowns: usize, points: &Matrix) -> Self {
-        let mut distinct: Vec<(&[usize], usize)> = Vec::new();
-        let shared = basis.degrees().iter().enumerate().map(|(p, degrees)| {
-            let degrees = &degrees[n_unknowns..];
-            distinct.iter().position(|(known, _)| *known == degrees).unwrap_or_else(|| {
-                distinct.push((degrees, p));
-                distinct.len() - 1
-            })
-        });
-        let shared = shared.collect();
-        let products = basis.products(n_unknowns..basis.scales().len(), points);
-        let first: Vec<usize> = distinct.iter().map(|(_, p)| *p).collect();
-        Self { known: products.select_cols(&first), shared }
-    }
-
-    /// The triangle R of `(factor phi, y) = Q R` over these points and values `y`: the sum of squares of `y - factor phi w` is that of
-    /// `R (-w, 1)`, with no more rows than there are weights and one, however many points there are.
-    fn reduce(&self, values: &[(usize, f64)], factor: f64) -> Matrix {
-        let n = self.known.cols();
-        let entry = |i: usize, b: usize| if b < n { factor * self.known[(values[i].0, b)] } else { values[i].1 };
-        let qr = Mat::from_fn(values.len(), n + 1, entry).qr();
-        let r = qr.thin_R();
-        Matrix::from_fn(r.nrows(), n + 1, |i, b| if i <= b { r[(i, b)] } else { 0.0 })
-    }
-
-    /// `w_b` of every draw, given the unknowns' part of every basis function.
-    fn weights(&self, of_unknowns: &[f64], coefficients: &Matrix) -> Matrix {
-        let mut out = Matrix::zeros(self.known.cols(), coefficients.cols());
-        for (p, (&b, value)) in self.shared.iter().zip(of_unknowns).enumerate() {
-            kernels::add_affine(0.0, *value, coefficients.row(p), out.row_mut(b));
-        }
-        out
-    }
+/// The triangle R of `(factor phi, y - factor offset) = Q R` over these points and values `y`: the sum of squares of
+/// `y - factor (offset + phi w)` is that of `R (-w, 1)`, with no more rows than there are weights and one, however many points there are.
+fn reduce(separated: &Separated<'_>, values: &[(usize, f64)], factor: f64) -> Matrix {
+    let n = separated.width();
+    let entry = |i: usize, b: usize| {
+        let (point, y) = values[i];
+        let (offset, known) = separated.at(point);
+        if b < n { factor * known[b] } else { y - factor * offset }
+    };
+    let qr = Mat::from_fn(values.len(), n + 1, entry).qr();
+    let r = qr.thin_R();
+    Matrix::from_fn(r.nrows(), n + 1, |i, b| if i <= b { r[(i, b)] } else { 0.0 })
 }
 
 /// `out[s] += |R (-w_s, 1)|^2`.
@@ -108,13 +77,14 @@ impl Conditioned {
         n_unknowns: usize,
         data: &Reduced,
     ) -> Option<Self> {
-        let surrogate_basis = surrogate.basis()?;
+        let separated = surrogate.separated(n_unknowns, &data.points)?;
+        let surrogate_basis = separated.basis();
         let degree = 2 * surrogate_basis.degree();
         let per_input = degree + 1;
         let n_points = per_input.checked_pow(u32::try_from(n_unknowns).ok()?).filter(|&n| n <= MAX_POINTS)?;
         let scales: Vec<InputScale> = surrogate_basis.scales()[..n_unknowns].to_vec();
         let basis = Basis::new(scales.clone(), degree, Normalisation::Orthonormal);
-        let general = data.groups.len() * surrogate_basis.len();
+        let general = separated.direct_cost();
         // Up to this factor the conditioned form still wins: it needs no matrix product and opens the closed form of E-Log-Lik.
         const WORTH: usize = 4;
         if data.groups.is_empty() || basis.len() * data.classes.len() > WORTH * general {
@@ -134,13 +104,12 @@ impl Conditioned {
             psi[(q, k)] * digits(q).map(|digit| 0.5 * weights[digit]).product::<f64>()
         });
 
-        let separated = Separated::new(surrogate_basis, n_unknowns, &data.points);
         let of_unknowns = surrogate_basis.products(0..n_unknowns, &omega);
         let of_unknowns =
             Matrix::from_fn(n_points, surrogate_basis.len(), |q, p| surrogate_basis.factor(p) * of_unknowns[(q, p)]);
         let mut values = vec![Vec::new(); data.classes.len()];
         data.groups.iter().for_each(|group| values[group.class].push((group.point, group.mean - shift)));
-        let reduced: Vec<Matrix> = values.iter().map(|values| separated.reduce(values, factor)).collect();
+        let reduced: Vec<Matrix> = values.iter().map(|values| reduce(&separated, values, factor)).collect();
         let n_draws = coefficients.cols();
         let residuals: Vec<Matrix> = (0..n_points)
             .into_par_iter()

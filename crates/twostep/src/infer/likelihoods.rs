@@ -6,7 +6,7 @@ use crate::kernels;
 use crate::kernels::panels::{self, Classes, Form, Lanes, POINTS, Panels, PointForms, TILED_POINTS};
 use crate::likelihood::{Batch, Class, ClassForm, ErrorSharing, Likelihood, Reduced, RowKind};
 use crate::matrix::Matrix;
-use crate::surrogate::{Nodes, Scratch, Surrogate};
+use crate::surrogate::{Scratch, Surrogate};
 use std::sync::Arc;
 
 /// How the surrogate's output becomes the family's location.
@@ -256,28 +256,26 @@ impl Likelihoods {
         Self::new(self.n_unknowns, self.n_sigmas, outputs, conditioning)
     }
 
-    /// The likelihoods of nodes of Gaussian processes, one for each output, that the T-draws share in the same way: their functions are
-    /// integrated out. None where an output has measurements that do not reduce, or where that would take too long.
-    pub(super) fn marginal(&self, nodes: Vec<Arc<Nodes>>) -> Option<Self> {
+    /// The likelihoods of nodes of Gaussian processes that stand for these T-draws, whose functions are integrated out. None where an
+    /// output has measurements that do not reduce, or where that would take too long.
+    pub(super) fn marginal(&self, functions: Vec<Marginal>, draws: &[usize]) -> Option<Self> {
         // Multiplications at one set of unknowns: some milliseconds.
         const MOST: f64 = 2e6;
-        let of_draw = &nodes.first()?.of_draw;
-        let n_nodes = nodes[0].len();
-        let first = |h: usize| of_draw.iter().position(|node| *node == h).expect("every node has T-draws");
-        let firsts: Vec<usize> = (0..n_nodes).map(first).collect();
-        let outputs = self.outputs.iter().zip(&nodes).map(|(o, nodes)| {
-            let fits = o.term.data.rows.is_empty() && o.term.link == Link::Identity && nodes.of_draw == *of_draw;
-            let nugget = |h: usize| nodes.nugget(h) * o.term.affine.1;
+        let outputs = self.outputs.iter().zip(functions).map(|(o, function)| {
+            let fits = o.term.data.rows.is_empty() && o.term.link == Link::Identity;
+            let (affine, data) = function.measured(&o.term);
             let term = OutputTerm {
-                coefficients: o.term.coefficients.select_cols(&firsts),
-                sigma_a: o.term.sigma_a.as_ref().map(|_| (0..n_nodes).map(nugget).collect()),
+                affine,
+                data,
+                coefficients: o.term.coefficients.select_cols(draws),
+                sigma_a: o.term.sigma_a.as_ref().map(|a| draws.iter().map(|&s| a[s]).collect()),
                 ..o.term.clone()
             };
-            fits.then(|| Prepared::marginal(term, Marginal::new(nodes.clone())))
+            fits.then(|| Prepared::marginal(term, function))
         });
         let outputs = outputs.collect::<Option<Vec<_>>>()?;
-        let out = Self::of_outputs(self.n_unknowns, self.n_sigmas, outputs, n_nodes);
-        (n_nodes as f64 * out.cost() <= MOST).then_some(out)
+        let out = Self::of_outputs(self.n_unknowns, self.n_sigmas, outputs, draws.len());
+        (draws.len() as f64 * out.cost() <= MOST).then_some(out)
     }
 
     /// The one likelihood whose logarithm is `sum_s weight_s l_s`, where that is a single quadratic form: every output
@@ -470,6 +468,15 @@ impl Likelihoods {
         self.outputs.iter().map(|output| &output.term)
     }
 
+    /// Whether errors of the surrogate are propagated.
+    pub(super) fn has_errors(&self) -> bool {
+        let of_term = |term: &OutputTerm| {
+            let extra = term.data.classes.iter().map(|class| class.extra).chain([term.data.rows_extra]);
+            term.sigma_a.is_some() || extra.into_iter().any(|extra| extra > 0.0)
+        };
+        self.terms().any(of_term)
+    }
+
     /// Number of outputs that were measured.
     pub(super) fn n_outputs(&self) -> usize {
         self.outputs.len()
@@ -538,7 +545,7 @@ impl Likelihoods {
         Some(NodeTables {
             constant: term.data.constant,
             classes: classes.collect(),
-            inverse_sd: by_draw(&|sigma, sigma_a| sigma.hypot(sigma_a).recip()),
+            inverse_sd: by_draw(&|sigma, sigma_a| sigma.hypot(sigma_a).hypot(term.data.rows_extra.sqrt()).recip()),
         })
     }
 
@@ -780,7 +787,7 @@ impl Prepared {
                 z: &block.z,
                 at: &block.at,
                 mu: self.locations(ws),
-                measured: block.sd.unwrap_or(sigma),
+                measured: block.sd.unwrap_or(sigma).hypot(term.data.rows_extra.sqrt()),
                 sigma_a: term.sigma_a.as_deref(),
             };
             block.kind.add_log_likelihoods(&*term.family, &batch, out);
@@ -861,7 +868,7 @@ impl Prepared {
                         continue;
                     }
                     let (mu, by_eta) = term.link.apply(ws.eta[(at, s)]);
-                    let total = term.total_sd(sd, s);
+                    let total = term.total_sd(sd.hypot(term.data.rows_extra.sqrt()), s);
                     let scored = block.kind.score(&*term.family, z, mu, total);
                     ws.eta_bar[(at, s)] += weights[s] * scored.by_mu * by_eta;
                     if let (None, Some(j)) = (block.sd, term.sigma) {

@@ -5,26 +5,35 @@
 //! and, on the diagonal, the noise of each mean. What takes the place of a T-draw is a draw of the hyper-parameters.
 
 use super::likelihoods::OutputTerm;
-use crate::likelihood::{ClassForm, ErrorSharing};
+use super::series::OnAxes;
+use crate::likelihood::{ClassForm, ErrorSharing, Reduced};
 use crate::matrix::Matrix;
 use crate::surrogate::{NodeScratch, Nodes, factorise};
 use faer::linalg::solvers::{DenseSolveCore, Solve};
 use faer::{Mat, Side};
 use std::sync::Arc;
 
-/// An output's process at some of its nodes.
+/// An output's process at some of its nodes, or those of the scores of a series.
 #[derive(Clone)]
 pub(super) struct Marginal {
-    nodes: Arc<Nodes>,
+    processes: Vec<Arc<Nodes>>,
+    series: Option<OfSeries>,
     /// The nodes that stand for draws.
     chosen: Vec<usize>,
+}
+
+/// A series on its axes, and whether errors of the scores and of what the components leave out are propagated.
+#[derive(Clone)]
+struct OfSeries {
+    axes: Arc<OnAxes>,
+    has_errors: bool,
 }
 
 /// What is known of the groups' means at the unknowns set last, by draw.
 #[derive(Clone, Default)]
 pub(super) struct MarginalWorkspace {
     x: Matrix,
-    scratch: NodeScratch,
+    scratch: Vec<NodeScratch>,
     at: Vec<GroupMeans>,
 }
 
@@ -38,40 +47,85 @@ struct GroupMeans {
 }
 
 impl Marginal {
+    /// A process.
     pub(super) fn new(nodes: Arc<Nodes>) -> Self {
-        Self { chosen: (0..nodes.len()).collect(), nodes }
+        Self { chosen: (0..nodes.len()).collect(), processes: vec![nodes], series: None }
+    }
+
+    /// The processes of a series' scores.
+    pub(super) fn of_series(processes: Vec<Arc<Nodes>>, axes: Arc<OnAxes>, has_errors: bool) -> Self {
+        let chosen = (0..processes[0].len()).collect();
+        Self { chosen, processes, series: Some(OfSeries { axes, has_errors }) }
+    }
+
+    /// `eta = shift + factor M~` and the measurements, as this form of the likelihood sees them.
+    pub(super) fn measured(&self, term: &OutputTerm) -> ((f64, f64), Arc<Reduced>) {
+        match &self.series {
+            Some(series) => ((0.0, series.axes.factor), Arc::new(series.axes.data.clone())),
+            None => (term.affine, term.data.clone()),
+        }
     }
 
     /// Some of the draws.
     pub(super) fn select(&self, draws: &[usize]) -> Self {
-        Self { nodes: self.nodes.clone(), chosen: draws.iter().map(|&s| self.chosen[s]).collect() }
+        Self { chosen: draws.iter().map(|&s| self.chosen[s]).collect(), ..self.clone() }
     }
 
     /// Multiplications for one set of unknowns and one draw, eigenvectors included.
     pub(super) fn cost(&self, term: &OutputTerm) -> f64 {
         let groups = term.data.groups.len();
-        (self.nodes.cost(groups) + self.nodes.len() as f64 * 12.0 * (groups as f64).powi(3)) / self.nodes.len() as f64
+        let points = self.series.as_ref().map_or(groups, |series| series.axes.conditions.rows());
+        let predicted: f64 = self.processes.iter().map(|nodes| nodes.cost(points) / nodes.len() as f64).sum();
+        predicted + 12.0 * (groups as f64).powi(3)
     }
 
     pub(super) fn set_unknowns(&self, term: &OutputTerm, omega: &[f64], ws: &mut MarginalWorkspace) {
-        let (groups, points) = (&term.data.groups, &term.data.points);
-        ws.x.reshape(groups.len(), omega.len() + points.cols());
-        for (g, group) in groups.iter().enumerate() {
-            let (unknown, known) = ws.x.row_mut(g).split_at_mut(omega.len());
-            unknown.copy_from_slice(omega);
-            known.copy_from_slice(points.row(group.point));
+        let groups = &term.data.groups;
+        match &self.series {
+            Some(OfSeries { axes, .. }) => set_points(omega, &axes.conditions, 0..axes.conditions.rows(), &mut ws.x),
+            None => set_points(omega, &term.data.points, groups.iter().map(|group| group.point), &mut ws.x),
         }
-        self.nodes.set(&ws.x, &mut ws.scratch);
+        ws.scratch.resize_with(self.processes.len(), NodeScratch::default);
+        for (nodes, scratch) in self.processes.iter().zip(&mut ws.scratch) {
+            nodes.set(&ws.x, scratch);
+        }
         let (shift, factor) = term.affine;
         ws.at.clear();
         for &node in &self.chosen {
-            let (mean, mut covariance) = self.nodes.predict(node, &ws.scratch);
+            let (mean, covariance) = self.predict(node, factor, ws);
             let residual: Vec<f64> =
                 groups.iter().zip(mean).map(|(group, mean)| group.mean - shift - factor * mean).collect();
-            covariance *= faer::Scale(factor * factor);
             let along_axes = (term.data.classes.len() == 1).then(|| along_axes(&covariance, &residual)).flatten();
             ws.at.push(GroupMeans { residual, covariance, along_axes });
         }
+    }
+
+    /// Mean of `M~` at every group, and the covariance of `factor M~`, errors that are propagated with it.
+    fn predict(&self, node: usize, factor: f64, ws: &MarginalWorkspace) -> (Vec<f64>, Mat<f64>) {
+        let mut predicted = self.processes.iter().zip(&ws.scratch).map(|(nodes, scratch)| nodes.predict(node, scratch));
+        let Some(OfSeries { axes, has_errors }) = &self.series else {
+            let (mean, mut covariance) = predicted.next().expect("a process");
+            covariance *= faer::Scale(factor * factor);
+            return (mean, covariance);
+        };
+        let n = axes.experiment.len();
+        let (mut mean, mut covariance) = (vec![0.0; n], Mat::zeros(n, n));
+        for (k, (mean_of_score, of_score)) in predicted.enumerate() {
+            let nugget = if *has_errors { self.processes[k].nugget(node).powi(2) } else { 0.0 };
+            for i in 0..n {
+                let (a, loading) = (axes.experiment[i], axes.loadings[(i, k)]);
+                mean[i] += loading * mean_of_score[a];
+                for j in 0..n {
+                    let b = axes.experiment[j];
+                    let own = of_score[(a, b)] + if a == b { nugget } else { 0.0 };
+                    covariance[(i, j)] += factor * factor * loading * axes.loadings[(j, k)] * own;
+                }
+            }
+        }
+        if *has_errors {
+            covariance += &axes.left_out;
+        }
+        (mean, covariance)
     }
 
     /// Adds `l_h` of every draw at the output's sd.
@@ -116,12 +170,48 @@ impl Marginal {
             let n = alpha.len();
             let scale = 0.5 * weight * factor * factor;
             let covariance_bar = Mat::from_fn(n, n, |g, k| scale * (alpha[g] * alpha[k] - precision[(g, k)]));
-            self.nodes.pull(node, &ws.x, (&mean_bar, &covariance_bar), &mut x_bar, &mut ws.scratch);
+            self.pull_to_points(node, (&mean_bar, &covariance_bar), &mut x_bar, ws);
         }
         for g in 0..x_bar.rows() {
             by_omega.iter_mut().zip(x_bar.row(g)).for_each(|(by, bar)| *by += bar);
         }
         by_sd
+    }
+
+    /// Adds to `x_bar` the derivatives by the points, given those by the groups' means and covariances.
+    fn pull_to_points(
+        &self,
+        node: usize,
+        (mean_bar, covariance_bar): (&[f64], &Mat<f64>),
+        x_bar: &mut Matrix,
+        ws: &mut MarginalWorkspace,
+    ) {
+        let MarginalWorkspace { x, scratch, .. } = ws;
+        let Some(OfSeries { axes, .. }) = &self.series else {
+            self.processes[0].pull(node, x, (mean_bar, covariance_bar), x_bar, &mut scratch[0]);
+            return;
+        };
+        for (k, (nodes, scratch)) in self.processes.iter().zip(scratch).enumerate() {
+            let (mut mean, mut covariance) = (vec![0.0; x.rows()], Mat::zeros(x.rows(), x.rows()));
+            for (i, &a) in axes.experiment.iter().enumerate() {
+                let loading = axes.loadings[(i, k)];
+                mean[a] += loading * mean_bar[i];
+                for (j, &b) in axes.experiment.iter().enumerate() {
+                    covariance[(a, b)] += loading * axes.loadings[(j, k)] * covariance_bar[(i, j)];
+                }
+            }
+            nodes.pull(node, x, (&mean, &covariance), x_bar, scratch);
+        }
+    }
+}
+
+/// The unknowns, followed by some rows of known inputs.
+fn set_points(omega: &[f64], known: &Matrix, rows: impl ExactSizeIterator<Item = usize>, x: &mut Matrix) {
+    x.reshape(rows.len(), omega.len() + known.cols());
+    for (i, row) in rows.enumerate() {
+        let (unknown, rest) = x.row_mut(i).split_at_mut(omega.len());
+        unknown.copy_from_slice(omega);
+        rest.copy_from_slice(known.row(row));
     }
 }
 
@@ -192,9 +282,9 @@ mod tests {
 
     use super::*;
     use crate::infer::{Likelihoods, Link, Workspace};
-    use crate::likelihood::{Family, Reduced, Sd};
+    use crate::likelihood::{Family, Sd};
     use crate::prior;
-    use crate::surrogate::{GaussianProcess, GpSpec, InputScale, Kernel, Normalisation};
+    use crate::surrogate::{GaussianProcess, GpSpec, InputScale, Kernel, Normalisation, shared_nodes};
 
     const SHIFT: f64 = 0.3;
     const FACTOR: f64 = 1.7;
@@ -223,7 +313,8 @@ mod tests {
         let terms = process.carrier().len();
         let c = Matrix::from_fn(terms + 3, 4, |p, s| if p < terms { 0.0 } else { HYPER[s % 2][p - terms] });
         let nuggets: Vec<f64> = (0..4).map(|s| HYPER[s % 2][3]).collect();
-        let nodes = Arc::new(Nodes::new(&process, &c, &nuggets).unwrap());
+        assert_eq!(shared_nodes(&[(&process, &c, &nuggets)]).unwrap(), [0, 1, 0, 1]);
+        let nodes = Arc::new(Nodes::new(&process, &c, &nuggets, &[0, 1]).unwrap());
         let at: Vec<f64> = [-0.8, 0.1, 0.4].iter().zip(replicates).flat_map(|(t, n)| vec![*t; n]).collect();
         let y: Vec<f64> = (0..at.len()).map(|i| 0.5 + at[i] + 0.2 * (7.0 * i as f64).sin()).collect();
         let family = Family::Normal.likelihood();
@@ -241,7 +332,8 @@ mod tests {
             coefficients: c,
             sigma_a: nugget.then(|| nuggets.iter().map(|s| s * FACTOR).collect()),
         };
-        (Likelihoods::new(1, 1, vec![term], true).marginal(vec![nodes.clone()]).unwrap(), nodes)
+        let marginal = vec![Marginal::new(nodes.clone())];
+        (Likelihoods::new(1, 1, vec![term], true).marginal(marginal, &[0, 1]).unwrap(), nodes)
     }
 
     /// All settings that take another way through the code.

@@ -16,6 +16,7 @@ mod locate;
 mod marginal;
 pub mod propagation;
 mod reweight;
+mod series;
 mod spec;
 mod summary;
 mod t_draw_error;
@@ -35,7 +36,7 @@ pub use target::Target;
 use crate::draws::{Draws, pick_weighted};
 use crate::error::{Error, Result};
 use crate::expression::Expression;
-use crate::likelihood::{NoiseSpec, Reduced, Sd};
+use crate::likelihood::{ErrorSharing, NoiseSpec, Reduced, Sd};
 use crate::matrix::Matrix;
 use crate::mcmc::nuts::Transition;
 use crate::mcmc::quadrature::MAX_AXES;
@@ -43,9 +44,11 @@ use crate::monitor::Monitor;
 use crate::prior::{Marginal, Prior};
 use crate::special::log_sum_exp;
 use crate::stream::Stream;
-use crate::surrogate::{Nodes, Surrogate};
+use crate::surrogate::{Nodes, Surrogate, shared_nodes};
 use crate::train::{TrainedOutput, output_draws};
 use engine_exact::LinearGaussian;
+use marginal::Marginal as MarginalFunction;
+use series::OnAxes;
 use propagation::{Method, Propagation, Targets};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -200,6 +203,9 @@ pub struct Prepared {
     outputs: Vec<TrainedOutput>,
     derived: Vec<Derived>,
     sigma_a: bool,
+    /// Whether errors of series are propagated, and the series that were measured on their axes.
+    series_errors: bool,
+    axes: Vec<Option<Arc<OnAxes>>>,
     censored: usize,
     /// Whether the problem is linear-Gaussian, or why not.
     is_linear: std::result::Result<(), String>,
@@ -220,7 +226,7 @@ impl Prepared {
         let sigma_names = sigma_names(&names, &problem.noise);
         let mut all_names = problem.unknowns.names().to_vec();
         let mut marginals: Vec<Marginal> = problem.unknowns.marginals().to_vec();
-        let (mut terms, mut censored) = (Vec::new(), 0);
+        let (mut terms, mut axes, mut censored) = (Vec::new(), Vec::new(), 0);
         for &o in &measured {
             let (output, noise, data) = (&problem.outputs[o], &problem.noise[o], &problem.measured[o]);
             let family = noise.family.likelihood();
@@ -237,13 +243,18 @@ impl Prepared {
                     "use log-normal noise with scale = \"log\", normal or student-t noise without, or leave out \"sigma-a\"",
                 ));
             }
-            let reduced = Reduced::new(
+            let (coefficients, sigma_a) = output_draws(problem.outputs, problem.draws.values(), o);
+            let mut term_of: (Arc<dyn Surrogate>, _) = (output.surrogate.clone(), output.affine);
+            let series = output.surrogate.series();
+            // The errors of a series are those of its scores, which replicates share.
+            let error = if series.is_some() { ErrorSharing::Shared } else { spec.error };
+            let mut reduced = Reduced::new(
                 &*family,
                 &noise.sd,
                 data.sd.as_deref(),
                 &data.y,
                 &data.known,
-                spec.error,
+                error,
                 link == Link::Identity,
             )
             .map_err(|(row, why)| {
@@ -256,7 +267,7 @@ impl Prepared {
             let replicated = reduced.rows.len() > reduced.points.rows();
             if spec.sigma_a
                 && replicated
-                && spec.error == crate::likelihood::ErrorSharing::Shared
+                && spec.error == ErrorSharing::Shared
                 && family.name() == "student-t"
             {
                 return Err(Error::invalid(
@@ -274,17 +285,27 @@ impl Prepared {
                 }
                 _ => None,
             };
-            let (coefficients, sigma_a) = output_draws(problem.outputs, problem.draws.values(), o);
+            let measurable = series.filter(|_| link == Link::Identity && !reduced.groups.is_empty());
+            axes.push(measurable.and_then(|series| OnAxes::new(&reduced, series, output.affine)).map(Arc::new));
+            if let (Some(series), Some(Some(axes)), true) = (series, axes.last(), spec.series_errors) {
+                let variances = series.mean_error_variances(&coefficients, &problem.draws.weights());
+                let (data, surrogate) = axes.decorrelated(&variances).ok_or_else(|| {
+                    let found = "the covariance of the surrogate's errors has no eigenvectors";
+                    Error::failed(place(), found, "check the measured coordinates, and the runs for values that are not numbers")
+                })?;
+                (reduced, term_of) = (data, (surrogate, (0.0, axes.factor)));
+            }
+            let (surrogate, affine) = term_of;
             terms.push(OutputTerm {
-                surrogate: output.surrogate.clone(),
-                affine: output.affine,
+                surrogate,
+                affine,
                 link,
                 family: Arc::from(family),
                 data: Arc::new(reduced),
-                error: spec.error,
+                error,
                 sigma,
                 coefficients,
-                sigma_a: spec.sigma_a.then_some(sigma_a),
+                sigma_a: (spec.sigma_a && series.is_none()).then_some(sigma_a),
             });
         }
         let n_unknowns = problem.unknowns.len();
@@ -307,6 +328,8 @@ impl Prepared {
             outputs: measured.iter().map(|&o| problem.outputs[o].clone()).collect(),
             derived: problem.derived,
             sigma_a: spec.sigma_a,
+            series_errors: spec.series_errors,
+            axes,
             censored,
         })
     }
@@ -337,7 +360,8 @@ impl Prepared {
                     .iter()
                     .map(|output| {
                         let (coefficients, sigma_a) = named_output_draws(output, &point);
-                        (coefficients, self.sigma_a.then_some(sigma_a))
+                        let has_own = self.sigma_a && output.surrogate.series().is_none();
+                        (coefficients, has_own.then_some(sigma_a))
                     })
                     .collect();
                 (self.likelihoods.with_draws(parts), vec![0.0])
@@ -354,17 +378,38 @@ impl Prepared {
     /// E-Lik with the functions of Gaussian processes integrated out, where all surrogates are such.
     fn marginal(&self) -> Option<&(Likelihoods, Vec<f64>)> {
         let make = || {
-            let nodes_of = |output: &TrainedOutput| {
-                let process = output.surrogate.gaussian_process()?;
+            // Every process with its draws: of an output, or of a score.
+            let parts = self.outputs.iter().map(|output| {
                 let (coefficients, sigma_a) = named_output_draws(output, &self.draws);
-                let nuggets: Vec<f64> = sigma_a.iter().map(|s| s / output.affine.1).collect();
-                Nodes::new(process, &coefficients, &nuggets).map(Arc::new)
-            };
-            let nodes = self.outputs.iter().map(nodes_of).collect::<Option<Vec<_>>>()?;
-            let of_draw = nodes.first()?.of_draw.clone();
-            let mut log_alpha = vec![Vec::new(); nodes[0].len()];
+                let score_draws = |(k, score): (usize, &Arc<dyn Surrogate>)| {
+                    let (own, nuggets) = output.surrogate.series()?.score_draws(k, &coefficients);
+                    Some((score.gaussian_process()?.clone(), own, nuggets))
+                };
+                match output.surrogate.series() {
+                    Some(series) => series.scores().iter().enumerate().map(score_draws).collect::<Option<Vec<_>>>(),
+                    None => {
+                        let nuggets: Vec<f64> = sigma_a.iter().map(|s| s / output.affine.1).collect();
+                        Some(vec![(output.surrogate.gaussian_process()?.clone(), coefficients, nuggets)])
+                    }
+                }
+            });
+            let parts = parts.collect::<Option<Vec<_>>>()?;
+            let all: Vec<_> = parts.iter().flatten().map(|(gp, c, nuggets)| (gp, c, &nuggets[..])).collect();
+            let of_draw = shared_nodes(&all)?;
+            let n_nodes = of_draw.iter().max()? + 1;
+            let firsts: Vec<usize> = (0..n_nodes).filter_map(|h| of_draw.iter().position(|node| *node == h)).collect();
+            let functions = parts.iter().zip(&self.axes).map(|(processes, axes)| {
+                let nodes = processes.iter().map(|(gp, c, nuggets)| Nodes::new(gp, c, nuggets, &firsts).map(Arc::new));
+                let mut nodes = nodes.collect::<Option<Vec<_>>>()?;
+                Some(match axes {
+                    Some(axes) => MarginalFunction::of_series(nodes, axes.clone(), self.series_errors),
+                    None => MarginalFunction::new(nodes.pop().filter(|_| nodes.is_empty())?),
+                })
+            });
+            let functions = functions.collect::<Option<Vec<_>>>()?;
+            let mut log_alpha = vec![Vec::new(); n_nodes];
             of_draw.iter().zip(self.draws.log_weights()).for_each(|(&h, w)| log_alpha[h].push(*w));
-            let likelihoods = self.likelihoods.marginal(nodes)?;
+            let likelihoods = self.likelihoods.marginal(functions, &firsts)?;
             Some((likelihoods, log_alpha.iter().map(|own| log_sum_exp(own)).collect()))
         };
         self.marginal.get_or_init(make).as_ref()
@@ -554,8 +599,8 @@ fn infer_part(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &d
         match method {
             Method::Point => {
                 posterior.trust += "; ignores the surrogate's uncertainty";
-                let is_foreign =
-                    |surrogate: &dyn Surrogate| surrogate.priors().is_empty() && surrogate.gaussian_process().is_none();
+                let is_own = |s: &dyn Surrogate| !s.priors().is_empty() || s.gaussian_process().is_some() || s.series().is_some();
+                let is_foreign = |surrogate: &dyn Surrogate| !is_own(surrogate);
                 if prepared.outputs.iter().any(|output| is_foreign(&*output.surrogate)) {
                     posterior.warnings.push(
                         "point: the mean of the parameters of a surrogate that was made elsewhere need not be a plausible surrogate; \

@@ -113,6 +113,9 @@ pub struct InferSpec {
     pub answer: Method,
     /// Whether sigma_A is propagated beside the coefficients.
     pub sigma_a: bool,
+    /// Whether the errors of series by principal components are, which without them would be taken as exact where the components leave
+    /// something out.
+    pub series_errors: bool,
     /// How the approximation error enters replicates.
     pub error: ErrorSharing,
     /// How posteriors are computed.
@@ -137,6 +140,7 @@ impl Default for InferSpec {
             methods: Method::ALL.to_vec(),
             answer: Method::ELik,
             sigma_a: false,
+            series_errors: true,
             error: ErrorSharing::Shared,
             engine: Engine::Auto,
             clusters: Clusters::None,

@@ -28,8 +28,12 @@ pub struct Class {
     pub groups: f64,
     /// Sum over groups of the squared deviations from the group mean.
     pub scatter: f64,
+    /// Degrees of freedom of the scatter.
+    pub within: f64,
     /// Known sd, or `None` for the unknown sigma_I.
     pub sd: Option<f64>,
+    /// Variance of the means that is the same under every T-draw, besides noise and sigma_A.
+    pub extra: f64,
 }
 
 /// `log p = a + b R` of a class, with derivatives by the sd.
@@ -53,24 +57,21 @@ pub(crate) struct ClassForm {
 impl Class {
     /// How the log-likelihood depends on approximation error and residuals, for measurement sd `s`.
     ///
-    /// Shared: `v = sigma_a^2 + s^2/n` is the variance of a group's mean, and the scatter within groups informs `s` alone.
+    /// Shared: `v = sigma_a^2 + extra + s^2/n` is the variance of a group's mean, and the scatter within groups informs `s` alone.
     /// Independent: `v = s^2 + sigma_a^2` is the variance of every measurement.
     pub(crate) fn form(&self, s: f64, error: Error) -> ClassForm {
-        let Self { n, groups, scatter, .. } = *self;
+        let Self { n, groups, scatter, within, extra, .. } = *self;
         let log_two_pi = (2.0 * std::f64::consts::PI).ln();
         match error {
             Error::Shared => {
                 // With one replicate there is no scatter; 0 * log(0) must not spoil s = 0, which is legitimate then.
-                let (within, within_by_sd) = if n > 1.0 {
-                    (
-                        groups * (n - 1.0) * 2.0 * s.ln() + scatter / (s * s),
-                        groups * (n - 1.0) * 2.0 / s - 2.0 * scatter / (s * s * s),
-                    )
+                let (within, within_by_sd) = if within > 0.0 {
+                    (within * 2.0 * s.ln() + scatter / (s * s), within * 2.0 / s - 2.0 * scatter / (s * s * s))
                 } else {
                     (0.0, 0.0)
                 };
                 ClassForm {
-                    form: Form { base: s * s / n, alpha: -0.5 * groups, beta: 0.0, gamma: -0.5 },
+                    form: Form { base: s * s / n + extra, alpha: -0.5 * groups, beta: 0.0, gamma: -0.5 },
                     base_by_sd: 2.0 * s / n,
                     constant: -0.5 * (groups * (n * log_two_pi + n.ln()) + within),
                     constant_by_sd: -0.5 * within_by_sd,
@@ -174,6 +175,8 @@ pub struct Reduced {
     pub groups: Vec<Group>,
     /// Measurements that do not reduce.
     pub rows: Vec<Row>,
+    /// Variance of these that is the same under every T-draw, besides noise and sigma_A.
+    pub rows_extra: f64,
     /// Distinct known inputs (conditions and coordinates), one row each.
     pub points: Matrix,
     /// Number of measurements.
@@ -265,12 +268,13 @@ impl Reduced {
         let class = match self.classes.iter().position(|c| c.n == n && c.sd == sd) {
             Some(class) => class,
             None => {
-                self.classes.push(Class { n, groups: 0.0, scatter: 0.0, sd });
+                self.classes.push(Class { n, groups: 0.0, scatter: 0.0, within: 0.0, sd, extra: 0.0 });
                 self.classes.len() - 1
             }
         };
         self.classes[class].groups += 1.0;
         self.classes[class].scatter += scatter;
+        self.classes[class].within += n - 1.0;
         self.groups.push(Group { class, mean, point });
     }
 }

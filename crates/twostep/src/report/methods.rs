@@ -270,9 +270,18 @@ fn surrogate(output: &Output, trained: Option<&TrainedOutput>) -> String {
     let what = if output.log { format!("the logarithm of {name}") } else { name };
     let spec = &output.surrogate;
     let standardised = if spec.standardise { ", after standardisation" } else { "" };
-    let kind = match &spec.kind {
+    let score = spec.components();
+    let scores = score.as_ref().map_or(String::new(), |_| {
+        let found = trained.and_then(|own| own.report.series);
+        let number = found.map_or("few".to_owned(), |found| {
+            format!("{} (with {:.2} % of the variance)", found.components, 100.0 * found.share)
+        });
+        format!("{number} principal components of its runs, the score of each modelled by ")
+    });
+    let kind = match score.as_ref().map_or(&spec.kind, |score| &score.kind) {
         SurrogateKind::Pce { degree, coefficients, .. } => {
-            let number = trained.map_or(String::new(), |own| format!("{} ", own.surrogate.names().len()));
+            let own = trained.filter(|_| score.is_none());
+            let number = own.map_or(String::new(), |own| format!("{} ", own.surrogate.names().len()));
             format!(
                 "a polynomial chaos expansion in Legendre polynomials of total degree {degree}, whose {number}coefficients had the \
                  prior {coefficients}"
@@ -297,6 +306,8 @@ fn surrogate(output: &Output, trained: Option<&TrainedOutput>) -> String {
             format!("the formula {} with {}", escaped(formula), listed(&priors))
         }
         SurrogateKind::Function(function) => format!("the function {}", escaped(&function.name())),
+        // Scores have no components of their own.
+        SurrogateKind::Components(_) => String::new(),
     };
     let sigma_a = match &spec.sigma_a {
         SigmaA::Fixed(value) if spec.function().is_some() => {
@@ -306,7 +317,7 @@ fn surrogate(output: &Output, trained: Option<&TrainedOutput>) -> String {
         SigmaA::Prior(prior) => format!("had the prior {prior}"),
     };
     format!(
-        " The surrogate of {what} was {kind}{standardised}; the standard deviation sigma\\_A of its approximation error {sigma_a}."
+        " The surrogate of {what} was {scores}{kind}{standardised}; the standard deviation sigma\\_A of its approximation error {sigma_a}."
     )
 }
 

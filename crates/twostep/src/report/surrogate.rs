@@ -71,14 +71,15 @@ fn output_label(findings: &Findings, o: usize) -> String {
     label(&output.name, output.unit.as_deref())
 }
 
-/// `eta` of one output at inputs in rows, under draws in columns.
-fn predict(posterior: &TPosterior, draws: &Draws, o: usize, inputs: &Matrix) -> (Matrix, Vec<f64>) {
+/// `eta` of one output at inputs in rows, under draws in columns, and the sds of its approximation error.
+fn predict(posterior: &TPosterior, draws: &Draws, o: usize, inputs: &Matrix) -> (Matrix, Matrix) {
     let (coefficients, sigma_a) = output_draws(&posterior.outputs, draws.values(), o);
     let (output, mut eta) = (&posterior.outputs[o], Matrix::default());
     output.surrogate.predict(inputs, &coefficients, &mut eta, &mut Scratch::default());
     let (shift, factor) = output.affine;
     eta.data_mut().iter_mut().for_each(|eta| *eta = shift + factor * *eta);
-    (eta, sigma_a)
+    let errors = output.error_sds(inputs, &coefficients, &sigma_a);
+    (eta, errors)
 }
 
 /// Where the inputs that a slice does not follow are held: unknowns at the mean of the answer, conditions in the middle of the
@@ -128,12 +129,12 @@ fn slices(findings: &Findings, posterior: &TPosterior, draws: &Draws) -> Result<
                 true => scales[d].at_fraction(i as f64 / (CURVE - 1) as f64),
                 false => held[e],
             });
-            let (eta, sigma_a) = predict(posterior, draws, o, &along);
+            let (eta, errors) = predict(posterior, draws, o, &along);
             let curve: Vec<[f64; 6]> = (0..CURVE)
                 .map(|i| {
                     let [low, middle, high] =
                         quantiles(eta.row(i), &[0.05, 0.5, 0.95]).try_into().unwrap_or([f64::NAN; 3]);
-                    let [lowest, highest] = total(eta.row(i), &sigma_a);
+                    let [lowest, highest] = total(eta.row(i), errors.row(i));
                     [along[(i, d)], lowest, low, middle, high, highest]
                 })
                 .collect();
@@ -332,15 +333,15 @@ pub(super) fn t_posterior(posterior: &TPosterior) -> Option<Figure> {
     // What each parameter's spread makes of the output, on the scale of the surrogate.
     let mut effects = Vec::new();
     for output in &posterior.outputs {
-        let basis = output.surrogate.basis();
+        let (series, basis) = (output.surrogate.series(), output.surrogate.basis());
         for p in 0..output.surrogate.names().len() {
             // Hyper-parameters of a Gaussian process are no terms of its basis.
-            let size = basis.filter(|basis| p < basis.len()).map_or(1.0, |basis| {
-                let degrees = basis.degrees()[p].iter();
-                degrees.fold(basis.factor(p), |size, &j| size / ((2 * j + 1) as f64).sqrt())
-            });
+            let size = match series {
+                Some(series) => series.size_of(p),
+                None => basis.filter(|basis| p < basis.len()).map_or(1.0, |basis| basis.size(p)),
+            };
             let at = effects.len();
-            effects.push(size.abs() * draws.sd(at));
+            effects.push(size * draws.sd(at));
         }
         // The approximation error belongs to it in any case.
         let at = effects.len();
@@ -399,10 +400,10 @@ fn sobol(findings: &Findings, posterior: &TPosterior) -> Option<Figure> {
     let weights = posterior.draws.weights();
     let mut panels = Vec::new();
     for (o, output) in posterior.outputs.iter().enumerate() {
-        let Some(basis) = output.surrogate.basis().filter(|_| output.n_inputs > 1) else { continue };
-        let indices = Sobol::new(basis, &posterior.output_draws(o).0);
+        let indices = Sobol::of(&*output.surrogate, &posterior.output_draws(o).0);
+        let Some(indices) = indices.filter(|indices| indices.first.rows() > 1) else { continue };
         let intervals = |of: &Matrix, shift: f64| -> Vec<[f64; 6]> {
-            (0..output.n_inputs)
+            (0..of.rows())
                 .map(|d| {
                     let sorted = Sorted::new(of.row(d), &weights);
                     let q = [0.05, 0.25, 0.5, 0.75, 0.95].map(|p| sorted.quantile(p));

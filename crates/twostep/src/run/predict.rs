@@ -124,9 +124,25 @@ pub fn predicted(
     let mut first: HashMap<Vec<u64>, usize> = HashMap::new();
     let mut twin = |i: usize| if shared { *first.entry(bits(known.row(i))).or_insert(i) } else { i };
     let error_of: Vec<usize> = (0..known.rows()).map(&mut twin).collect();
+    // The first row of the same series: all conditions but the coordinate are the same.
+    let mut first: HashMap<Vec<u64>, usize> = HashMap::new();
+    let conditions = |i: usize| bits(&known.row(i)[..known.cols().saturating_sub(1)]);
+    let series_of: Vec<usize> = (0..known.rows()).map(|i| *first.entry(conditions(i)).or_insert(i)).collect();
     let of_draw = |k: usize| {
-        let Pair { eta, sigma_a, sd: own_sd, mut rng } = pairs.at(k, known);
-        let errors: Vec<f64> = (0..known.rows()).map(|_| sigma_a * rng.sample::<f64, _>(StandardNormal)).collect();
+        let Pair { eta, error_sd, roots, sd: own_sd, mut rng } = pairs.at(k, known);
+        let mut bell = || rng.sample::<f64, _>(StandardNormal);
+        let errors: Vec<f64> = match roots {
+            None => error_sd.iter().map(|sd| sd * bell()).collect(),
+            Some(roots) => {
+                let mut normal: Vec<Vec<f64>> = vec![Vec::new(); known.rows()];
+                let of_row = |(i, roots): (usize, &Vec<f64>)| {
+                    let normal = &mut normal[series_of[i]];
+                    normal.resize_with(roots.len(), &mut bell);
+                    roots.iter().zip(&*normal).map(|(root, z)| root * z).sum()
+                };
+                roots.iter().enumerate().map(of_row).collect()
+            }
+        };
         let simulated: Vec<f64> = (0..known.rows())
             .map(|i| {
                 let eta = eta[i] + errors[error_of[i]];
@@ -158,7 +174,7 @@ pub fn log_likelihoods(
     let pairs = Pairs::new(study, posterior, parameters, answer, o);
     let family = output.noise.family.likelihood();
     let of_draw = |k: usize| {
-        let Pair { eta, sigma_a, sd: own_sd, .. } = pairs.at(k, &measured.known);
+        let Pair { eta, error_sd, sd: own_sd, .. } = pairs.at(k, &measured.known);
         let of_value = |(i, y): (usize, &f64)| {
             let location = match (output.log, family.on_log_scale()) {
                 (true, false) => eta[i].exp(),
@@ -166,7 +182,7 @@ pub fn log_likelihoods(
                 _ => eta[i],
             };
             let sd = own_sd.or_else(|| measured.sd.as_ref().map(|sd| sd[i])).unwrap_or(f64::NAN);
-            log_likelihood(&*family, *y, location, sd.hypot(sigma_a))
+            log_likelihood(&*family, *y, location, sd.hypot(error_sd[i]))
         };
         measured.y.iter().enumerate().map(of_value).collect()
     };
@@ -191,8 +207,10 @@ struct Pairs<'a> {
 struct Pair {
     /// The surrogate's value at each row.
     eta: Vec<f64>,
-    /// Approximation error, zero where it is not propagated.
-    sigma_a: f64,
+    /// Sd of the approximation error at each row, zero where it is not propagated.
+    error_sd: Vec<f64>,
+    /// What independent standard normal numbers of a series are multiplied by and summed to its error at each row.
+    roots: Option<Vec<Vec<f64>>>,
     /// Measurement sd, where it is not a column.
     sd: Option<f64>,
     /// Random numbers of this pair that are not used yet.
@@ -240,6 +258,22 @@ impl<'a> Pairs<'a> {
         let coefficients = self.coefficients.select_cols(&[s]);
         self.trained.surrogate.predict(&inputs, &coefficients, &mut eta, &mut Scratch::default());
         let (shift, factor) = self.trained.affine;
+        let series = self.trained.surrogate.series();
+        let is_propagated = if series.is_some() { self.study.infer.series_errors } else { self.study.infer.sigma_a };
+        let (error_sd, roots) = match is_propagated {
+            true => {
+                let own = self.trained.error_sds(&inputs, &coefficients, &[self.sigma_a[s]]);
+                let roots = series.and_then(|series| {
+                    let (components, variances) = (series.components()?, series.error_variances(&coefficients, 0));
+                    let of_row = |i: usize| components.at(inputs[(i, inputs.cols() - 1)]).error_roots(&variances);
+                    let mut roots: Vec<Vec<f64>> = (0..known.rows()).map(of_row).collect();
+                    roots.iter_mut().flatten().for_each(|root| *root *= factor);
+                    Some(roots)
+                });
+                (own.col(0), roots)
+            }
+            false => (vec![0.0; known.rows()], None),
+        };
         let sigma_i = match (self.sigma_at, &self.output.noise.sd) {
             (Some(j), _) => Some(x[j]),
             // An output that was never measured: its sd is what the prior says.
@@ -248,7 +282,8 @@ impl<'a> Pairs<'a> {
         };
         Pair {
             eta: (0..known.rows()).map(|i| shift + factor * eta[(i, 0)]).collect(),
-            sigma_a: if self.study.infer.sigma_a { self.sigma_a[s] } else { 0.0 },
+            error_sd,
+            roots,
             sd: measurement_sd(&self.output.noise.sd, sigma_i),
             rng,
         }

@@ -353,7 +353,9 @@ pub(super) fn unreachable_outputs(study: &Study, set: &TrainingSet) -> Result<Ve
     // A run further from the prior's mean prediction than this many sds is next to impossible under the prior.
     const REACH: f64 = 5.0;
     let mut warnings = Vec::new();
-    for output in study.outputs.iter().filter(|o| !o.surrogate.standardise) {
+    // Scores of components have variance one.
+    let are_own = |o: &&Output| !o.surrogate.standardise && o.surrogate.components().is_none();
+    for output in study.outputs.iter().filter(are_own) {
         let n_inputs = study.n_inputs(output);
         let surrogate = output.surrogate.build(&set.input_names[..n_inputs], &study.input_scales()[..n_inputs])?;
         if surrogate.priors().is_empty() {

@@ -105,8 +105,11 @@ impl Findings {
             output.surrogate.predict(&inputs, &coefficients, &mut eta, &mut Scratch::default());
             let (shift, factor) = output.affine;
             eta.data_mut().iter_mut().for_each(|eta| *eta = shift + factor * *eta);
-            let all: Vec<Prediction> =
-                (0..x.rows()).into_par_iter().map(|i| prediction(eta.row(i), &sigma_a, &weights, output.log)).collect();
+            let errors = output.error_sds(&inputs, &coefficients, &sigma_a);
+            let all: Vec<Prediction> = (0..x.rows())
+                .into_par_iter()
+                .map(|i| prediction(eta.row(i), errors.row(i), &weights, output.log))
+                .collect();
             for prediction in all {
                 let values = prediction.surrogate.into_iter().chain(prediction.run);
                 columns.iter_mut().zip(values).for_each(|(column, value)| column.push(value));
@@ -193,9 +196,8 @@ impl Findings {
         let (mut outputs, mut inputs): (Vec<String>, Vec<String>) = Default::default();
         let mut columns: [Vec<f64>; 6] = Default::default();
         for (o, output) in posterior.outputs.iter().enumerate() {
-            let Some(basis) = output.surrogate.basis() else { continue };
-            let indices = Sobol::new(basis, &posterior.output_draws(o).0);
-            for (d, name) in names.iter().enumerate().take(output.n_inputs) {
+            let Some(indices) = Sobol::of(&*output.surrogate, &posterior.output_draws(o).0) else { continue };
+            for (d, name) in names.iter().enumerate().take(indices.first.rows()) {
                 let of = |index: &Matrix| {
                     let sorted = Sorted::new(index.row(d), &weights);
                     let mean = index.row(d).iter().zip(&weights).map(|(value, weight)| value * weight).sum::<f64>();

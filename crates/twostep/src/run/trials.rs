@@ -271,6 +271,11 @@ impl<'a> Trier<'a> {
             let x = set.inputs_of(&output.name, n_inputs);
             let y = &mut set.outputs[o].1;
             let rows: Vec<usize> = (0..y.len()).filter(|&row| !y[row].is_nan()).collect();
+            if output.surrogate.components().is_some() {
+                let found = format!("the components of `{}` are found in its runs, and have no prior", output.name);
+                let repair = "use \"simulator\" or \"held-out-runs\", or series = \"coordinate\"";
+                return Err(Error::invalid("calibrate.truth", found, repair));
+            }
             let c = train::prior_draw(&*surrogate, &mut rng).ok_or_else(|| {
                 let found = format!("the surrogate of `{}` has no prior to draw a truth from", output.name);
                 Error::invalid("calibrate.truth", found, "use \"simulator\" or \"held-out-runs\"")
@@ -493,7 +498,8 @@ fn is_worth_keeping(posterior: &TPosterior) -> bool {
     let weighted = posterior.draws.log_weights().iter().any(|w| *w != posterior.draws.log_weights()[0]);
     !weighted
         && posterior.outputs.iter().any(|output| match output.report.method.as_str() {
-            // A process needs its rows, which are not kept.
+            // A process and components need the rows, which are not kept.
+            _ if output.surrogate.series().is_some() => false,
             "nodes" | "gp" => false,
             // A matrix of the coefficients is made and factored for every draw of sigma_A.
             "exact" => {

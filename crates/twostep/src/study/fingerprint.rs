@@ -157,6 +157,7 @@ impl Study {
                     methods: _,
                     answer: _,
                     sigma_a,
+                    series_errors,
                     error,
                     engine,
                     clusters,
@@ -166,7 +167,11 @@ impl Study {
                     nuts,
                     smc,
                 } = &self.infer;
-                part("infer.propagate".into(), sigma_a);
+                let has_components = self.outputs.iter().any(|output| output.surrogate.components().is_some());
+                match has_components {
+                    true => part("infer.propagate".into(), &(sigma_a, series_errors)),
+                    false => part("infer.propagate".into(), sigma_a),
+                }
                 part("infer.error".into(), error);
                 part("infer.engine".into(), engine);
                 part("infer.clusters".into(), clusters);

@@ -75,13 +75,20 @@ struct Parts<'s, 'd> {
 }
 
 impl<'d> Parts<'_, 'd> {
-    /// Names of the surrogate's inputs: all, but for an output that is no series the coordinate, which is the last condition.
-    fn inputs(&self) -> Vec<String> {
+    /// Names of the surrogate's inputs: all, but the coordinate, which is the last condition, for an output that is no series or has
+    /// `components`.
+    fn inputs(&self, components: bool) -> Vec<String> {
         let mut inputs = self.names.inputs();
-        if self.own("over").is_none() {
+        if self.own("over").is_none() || components {
             inputs.truncate(inputs.len() - usize::from(self.names.has_coordinate));
         }
         inputs
+    }
+
+    /// Whether a polynomial models the scores of a series' principal components, instead of its values.
+    fn has_components(&self) -> bool {
+        let asked = self.own("series");
+        self.own("over").is_some() && asked.is_none_or(|field| field.is_text() && field.text() == Some("pca"))
     }
 
     fn own(&self, key: &str) -> Option<Field<'d>> {
@@ -105,6 +112,24 @@ impl<'d> Parts<'_, 'd> {
             })
             .and_then(|field| noise(&field, log));
         let over = self.over(name);
+        if let (Some(field), Some(spec)) = (self.own("over"), &surrogate) {
+            let help = "check with `twostep calibrate`".to_owned();
+            if spec.components().is_none() && self.own("series").is_none() {
+                field.warn(
+                    "the values of one run share its error, which is taken as independent from value to value",
+                    "posteriors may be too narrow",
+                    format!("{help}; series = \"coordinate\" says that you know"),
+                );
+            }
+            let same_scale = noise.as_ref().is_none_or(|noise| log == matches!(noise.family, Family::LogNormal { .. }));
+            if spec.components().is_some() && !same_scale {
+                field.warn(
+                    "the surrogate's errors live on another scale than the noise, and are not propagated",
+                    "posteriors may be too narrow",
+                    format!("{help}; use log-normal noise with scale = \"log\", or normal noise without"),
+                );
+            }
+        }
         Some(Output { name: name.to_owned(), log, unit, over, surrogate: surrogate?, noise: noise? })
     }
 
@@ -145,13 +170,8 @@ impl<'d> Parts<'_, 'd> {
             let help = format!("write at = \"linspace(1, 14, 14)\", or a list of values of {}", coordinate.key);
             field.refuse("this simulator must be told the coordinates", "needs `at` beside it", help);
         }
-        match self.own("series") {
-            Some(field) => drop(field.choice(&[("coordinate", ())])),
-            None => field.warn(
-                "the values of one run share its error, which is taken as independent from value to value",
-                "posteriors may be too narrow",
-                "check with `twostep calibrate`; series = \"coordinate\" says that you know".to_owned(),
-            ),
+        if let Some(field) = self.own("series") {
+            field.choice(&[("pca", ()), ("coordinate", ())]);
         }
         Some(Over { name: coordinate.key.to_owned(), at })
     }
@@ -202,6 +222,10 @@ impl<'d> Parts<'_, 'd> {
         }
         // Simulators are nearly deterministic: what a process and its trend cannot explain is small beside the outputs' sd.
         let default = if is_process { "half-normal(0.1)" } else { "exponential(1)" };
+        if let Some(field) = self.own("series").filter(|_| kind == "formula" && self.has_components()) {
+            let help = "write series = \"coordinate\", or kind = \"pce\"".to_owned();
+            field.refuse("a formula gives values of the series, not scores of its components", "not with a formula", help);
+        }
         let sigma_a = section.read("sigma_a", parsed(default).map(SigmaA::Prior), |field| {
             Some(Some(if field.is_text() {
                 SigmaA::Prior(field.scale_prior()?)
@@ -217,12 +241,17 @@ impl<'d> Parts<'_, 'd> {
             "gp" => self.process(&section, trend(&section)),
             _ => self.formula(&section),
         };
-        Some(SurrogateSpec { kind: kind?, sigma_a: sigma_a?, standardise })
+        let kind = match kind? {
+            kind @ SurrogateKind::Formula { .. } => kind,
+            kind if self.has_components() => SurrogateKind::Components(Box::new(kind)),
+            kind => kind,
+        };
+        Some(SurrogateSpec { kind, sigma_a: sigma_a?, standardise })
     }
 
     /// A Gaussian process on a polynomial.
     fn process(&self, section: &Section<'_>, trend: Option<SurrogateKind>) -> Option<SurrogateKind> {
-        let inputs = self.inputs();
+        let inputs = self.inputs(self.has_components());
         let section_of_gp = section.get("gp").and_then(|field| field.section(&["kernel", "length", "sd", "carrier"]));
         let default = GpSpec {
             kernel: Kernel::default(),
@@ -271,19 +300,20 @@ impl<'d> Parts<'_, 'd> {
             section.read("normalisation", Normalisation::Orthonormal, |field| field.choice(&normalisations));
         let coefficients = section.read("coefficients", parsed("normal(0, 5)"), |field| field.prior().map(Some));
         let field = section.require("degree", "write degree = 3, the total degree of the polynomial")?;
-        let dim = self.inputs().len();
+        let has_components = self.has_components();
+        let dim = self.inputs(has_components).len();
         let inputs = counted(dim, "input");
         let most = format!("in {inputs} a higher degree has more than {MAX_TERMS} terms");
         let degree = field.whole(0, highest_degree(dim, MAX_TERMS), Some(most))?;
-        // Every value of a series is a training row.
-        let per_run =
-            self.own("at").filter(|_| self.own("over").is_some()).and_then(|at| points(&at)).map_or(1, |at| at.len());
+        // Every value of a series is a training row, but a run has one score.
+        let has_rows = self.own("over").is_some() && !has_components;
+        let per_run = self.own("at").filter(|_| has_rows).and_then(|at| points(&at)).map_or(1, |at| at.len());
         let (terms, runs) = (n_terms(dim, degree), self.design.runs.saturating_mul(per_run));
         let rows = if per_run == 1 { "runs" } else { "values of all runs" };
         let found = format!("degree {degree} in {inputs} has {terms} terms, for {runs} {rows}");
         let fitting = highest_degree(dim, runs as f64);
         // How many runs a table has is known only once the outputs are, and how many values a series has only once it is run.
-        if self.design.runs == 0 || (self.own("over").is_some() && self.own("at").is_none()) {
+        if self.design.runs == 0 || (has_rows && self.own("at").is_none()) {
             return Some(SurrogateKind::Pce { degree, normalisation, coefficients: coefficients? });
         }
         if terms > MAX_TERMS_PER_RUN * runs as f64 {
@@ -314,7 +344,7 @@ impl<'d> Parts<'_, 'd> {
             section.require("formula", "write formula = \"a + b * omega\", in the inputs' and parameters' names")?;
         let formula = field.text()?.to_owned();
         let parameters = parameters?;
-        match Formula::new(&formula, &self.inputs(), parameters.clone()) {
+        match Formula::new(&formula, &self.inputs(false), parameters.clone()) {
             Ok(_) => Some(SurrogateKind::Formula { formula, parameters }),
             Err(error) => {
                 let of_parameter =

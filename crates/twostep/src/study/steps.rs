@@ -95,7 +95,12 @@ fn unsuitable(method: TrainMethod, outputs: &[Output], names: &Names) -> Option<
         let found = format!("the surrogate of `{}` is a Python function, which makes its own draws", output.name);
         return Some((found, "leave out method"));
     }
-    let is_process = |output: &&Output| matches!(output.surrogate.kind, SurrogateKind::Gp { .. });
+    if let Some(output) = outputs.iter().find(|output| nodes && output.surrogate.components().is_some()) {
+        let found = format!("nodes are for one surrogate, not for those of the components of `{}`", output.name);
+        return Some((found, "use method = \"exact\", or series = \"coordinate\""));
+    }
+    let kind = |output: &Output| output.surrogate.components().map_or(output.surrogate.kind.clone(), |score| score.kind);
+    let is_process = |output: &&Output| matches!(kind(output), SurrogateKind::Gp { .. });
     if let Some(output) = outputs.iter().find(is_process).filter(|_| method != TrainMethod::Auto) {
         let found =
             format!("the surrogate of `{}` is a Gaussian process, which is trained in a way of its own", output.name);
@@ -125,6 +130,9 @@ fn unsuitable(method: TrainMethod, outputs: &[Output], names: &Names) -> Option<
 /// Number of coefficients, and whether the exact T-step is open to them.
 fn coefficients(spec: &SurrogateSpec, names: &Names) -> (usize, bool) {
     let inputs = names.inputs();
+    if let Some(score) = spec.components() {
+        return coefficients(&score, names);
+    }
     match &spec.kind {
         SurrogateKind::Pce { degree, coefficients, .. } => {
             (n_terms(inputs.len(), *degree) as usize, coefficients.is_normal().is_some())
@@ -135,7 +143,7 @@ fn coefficients(spec: &SurrogateSpec, names: &Names) -> (usize, bool) {
                 .is_ok_and(|formula| formula.linear(&Matrix::zeros(1, inputs.len())).is_some());
             (parameters.len(), normal && linear)
         }
-        SurrogateKind::Gp { .. } | SurrogateKind::Function(_) => (0, false),
+        SurrogateKind::Gp { .. } | SurrogateKind::Function(_) | SurrogateKind::Components(_) => (0, false),
     }
 }
 
@@ -281,7 +289,7 @@ fn at(field: &Field<'_>, names: &Names, conditions: &[Condition]) -> Option<Vec<
 
 /// The error of a series is shared by its values, and `infer.error = "independent"` averages it away.
 pub(super) fn warn_of_independence(root: &Section<'_>, outputs: &[Output], infer: &InferSpec) {
-    let is_series = outputs.iter().any(|output| output.over.is_some());
+    let is_series = outputs.iter().any(|output| output.over.is_some() && output.surrogate.components().is_none());
     let field = root.get("infer").and_then(|field| field.open_section()).and_then(|section| section.get("error"));
     if let Some(field) = field.filter(|_| is_series && infer.sigma_a && infer.error == ErrorSharing::Independent) {
         let help = "check with `twostep calibrate`, or write error = \"shared\"";
@@ -430,6 +438,7 @@ pub(super) fn infer(
         }
         Some(answer)
     });
+    spec.series_errors = section.get("propagate").is_none();
     spec.sigma_a = section.read("propagate", false, |field| {
         let parts = distinct(field, "\"coefficients\" and \"sigma-a\"", &[("coefficients", false), ("sigma-a", true)])?;
         if !parts.contains(&false) {
@@ -438,6 +447,7 @@ pub(super) fn infer(
         }
         Some(parts.contains(&true))
     });
+    spec.series_errors |= spec.sigma_a;
     let sharing = [("shared", ErrorSharing::Shared), ("independent", ErrorSharing::Independent)];
     spec.error = section.read("error", spec.error, |field| field.choice(&sharing));
     let engines = Engine::ALL.map(|engine| (engine.name(), engine));

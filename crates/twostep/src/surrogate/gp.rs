@@ -204,6 +204,11 @@ impl GaussianProcess {
         Self { rows: some, ..self.clone() }
     }
 
+    /// Length scales, sd and nugget of a T-draw.
+    fn hyper_of(&self, c: &Matrix, nuggets: &[f64], s: usize) -> Vec<f64> {
+        (self.carrier.len()..c.rows()).map(|p| c[(p, s)]).chain([nuggets[s]]).collect()
+    }
+
     /// The rows that it was trained with.
     pub(crate) fn rows(&self) -> Option<&GpRows> {
         self.rows.as_deref()
@@ -427,8 +432,24 @@ impl Surrogate for GaussianProcess {
 pub(crate) struct Nodes {
     gp: GaussianProcess,
     nodes: Vec<(Conditioned, Mat<f64>)>,
-    /// The node of every T-draw.
-    pub(crate) of_draw: Vec<usize>,
+}
+
+/// The node of every T-draw, where draws of several processes with their nuggets share draws of their hyper-parameters; none where
+/// there are not two T-draws of each node, as of centroids.
+pub(crate) fn shared_nodes(processes: &[(&GaussianProcess, &Matrix, &[f64])]) -> Option<Vec<usize>> {
+    let n_draws = processes.first()?.1.cols();
+    let key = |s: usize| -> Vec<f64> { processes.iter().flat_map(|(gp, c, nuggets)| gp.hyper_of(c, nuggets, s)).collect() };
+    let mut keys: Vec<Vec<f64>> = Vec::new();
+    let of_draw: Vec<usize> = (0..n_draws)
+        .map(|s| {
+            let key = key(s);
+            keys.iter().position(|known| *known == key).unwrap_or_else(|| {
+                keys.push(key);
+                keys.len() - 1
+            })
+        })
+        .collect();
+    (2 * keys.len() <= n_draws).then_some(of_draw)
 }
 
 /// Buffers of [`Nodes`]: what the points have in common with the rows.
@@ -443,34 +464,19 @@ pub(crate) struct NodeScratch {
 }
 
 impl Nodes {
-    /// The nodes that T-draws share, by the hyper-parameters among their coefficients and by their nuggets; none where there are not
-    /// two T-draws of each, as of centroids, or where the process does not know its rows.
-    pub(crate) fn new(gp: &GaussianProcess, c: &Matrix, nuggets: &[f64]) -> Option<Self> {
+    /// Nodes with the hyper-parameters and nuggets of these T-draws; none where the process does not know its rows.
+    pub(crate) fn new(gp: &GaussianProcess, c: &Matrix, nuggets: &[f64], draws: &[usize]) -> Option<Self> {
         let rows = gp.rows()?;
-        let first = gp.carrier.len();
-        let hyper_of = |s: usize| -> Vec<f64> { (first..c.rows()).map(|p| c[(p, s)]).chain([nuggets[s]]).collect() };
-        let mut keys: Vec<Vec<f64>> = Vec::new();
-        let of_draw: Vec<usize> = (0..c.cols())
-            .map(|s| {
-                let key = hyper_of(s);
-                keys.iter().position(|known| *known == key).unwrap_or_else(|| {
-                    keys.push(key);
-                    keys.len() - 1
-                })
-            })
-            .collect();
-        if 2 * keys.len() > c.cols() {
-            return None;
-        }
-        let condition = |mut key: Vec<f64>| {
+        let condition = |s: &usize| {
+            let mut key = gp.hyper_of(c, nuggets, *s);
             let nugget = key.pop()?;
             let sd = key.pop()?;
             let at = gp.condition(rows, Hyper { lengths: key, sd, nugget })?;
             let precision = at.precision();
             Some((at, precision))
         };
-        let nodes = keys.into_iter().map(condition).collect::<Option<_>>()?;
-        Some(Self { gp: gp.clone(), nodes, of_draw })
+        let nodes = draws.iter().map(condition).collect::<Option<_>>()?;
+        Some(Self { gp: gp.clone(), nodes })
     }
 
     /// Number of nodes.

@@ -5,15 +5,19 @@ mod formula;
 mod function;
 mod gp;
 mod pce;
+mod separated;
+mod series;
 mod sobol;
 mod spec;
 
 pub use formula::Formula;
 pub use function::{BoundSurrogate, Function, FunctionDraws, SharedSurrogate, SurrogateFunction};
-pub(crate) use gp::{Conditioned, GpRows, Hyper, NodeScratch, Nodes, factorise};
+pub(crate) use gp::{Conditioned, GpRows, Hyper, NodeScratch, Nodes, factorise, shared_nodes};
 pub use gp::{GaussianProcess, GpSpec, Kernel};
 pub use pce::{Basis, InputScale, Normalisation, PolynomialChaos};
 pub(crate) use pce::{legendre, n_terms};
+pub use separated::Separated;
+pub use series::{Components, Series};
 pub use sobol::Sobol;
 pub use spec::{SigmaA, SurrogateKind, SurrogateSpec};
 
@@ -65,8 +69,18 @@ pub trait Surrogate: Send + Sync {
         false
     }
 
-    /// The polynomial basis, where `M~` is a polynomial in its inputs. Opens conditioning in the I-step.
+    /// The polynomial basis, where `M~` is a polynomial in its inputs.
     fn basis(&self) -> Option<&Basis> {
+        None
+    }
+
+    /// `M~` at points of its inputs after the first `n_unknowns`, where it is a polynomial in these. Opens conditioning in the I-step.
+    fn separated(&self, n_unknowns: usize, points: &Matrix) -> Option<Separated<'_>> {
+        self.basis().map(|basis| Separated::new(basis, n_unknowns, points))
+    }
+
+    /// The series that it is, where it is one by principal components: its errors have a covariance over the coordinate.
+    fn series(&self) -> Option<&Series> {
         None
     }
 

@@ -163,6 +163,17 @@ impl Basis {
         self.factors[p]
     }
 
+    /// Whether all its functions are affine in the first `n_inputs` inputs together.
+    pub(crate) fn is_affine_in(&self, n_inputs: usize) -> bool {
+        let natural = self.scales[..n_inputs].iter().all(|scale| !scale.log);
+        natural && self.degrees.iter().all(|degrees| degrees[..n_inputs].iter().sum::<usize>() <= 1)
+    }
+
+    /// Root mean square of basis function `p` over the inputs: that of P_j is `1 / sqrt(2j + 1)`.
+    pub(crate) fn size(&self, p: usize) -> f64 {
+        self.degrees[p].iter().fold(self.factors[p].abs(), |size, &j| size / ((2 * j + 1) as f64).sqrt())
+    }
+
     /// Largest total degree.
     pub fn degree(&self) -> usize {
         self.max_degree
@@ -331,8 +342,7 @@ impl Surrogate for PolynomialChaos {
     }
 
     fn is_affine_in(&self, n_inputs: usize) -> bool {
-        let natural = self.basis.scales()[..n_inputs].iter().all(|scale| !scale.log);
-        natural && self.basis.degrees().iter().all(|degrees| degrees[..n_inputs].iter().sum::<usize>() <= 1)
+        self.basis.is_affine_in(n_inputs)
     }
 
     fn basis(&self) -> Option<&Basis> {

@@ -1,6 +1,6 @@
 //! Sobol' indices of polynomial chaos in closed form: coefficients to the share that each input has in the output's variance.
 
-use super::Basis;
+use super::{Basis, Surrogate};
 use crate::matrix::Matrix;
 
 /// Sensitivity of `M~(x, c)` to its inputs, where these are independent and uniform between their bounds, on the logarithm where
@@ -14,6 +14,14 @@ pub struct Sobol {
 }
 
 impl Sobol {
+    /// Indices of a surrogate that is a polynomial; of a series those in the mean over its coordinate, which is none of the inputs then.
+    pub fn of(surrogate: &dyn Surrogate, coefficients: &Matrix) -> Option<Self> {
+        match surrogate.series() {
+            Some(series) => series.pooled(coefficients).map(|(basis, pooled)| Self::new(basis, &pooled)),
+            None => surrogate.basis().map(|basis| Self::new(basis, coefficients)),
+        }
+    }
+
     /// The indices for P x S coefficients.
     pub fn new(basis: &Basis, coefficients: &Matrix) -> Self {
         let (n_inputs, n_draws) = (basis.scales().len(), coefficients.cols());

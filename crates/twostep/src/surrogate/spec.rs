@@ -47,6 +47,8 @@ pub enum SurrogateKind {
     },
     /// A function of the calling program.
     Function(SharedSurrogate),
+    /// Principal components of a series, whose scores have this surrogate each, of all inputs but the coordinate.
+    Components(Box<SurrogateKind>),
 }
 
 /// A surrogate as the study file describes it.
@@ -65,12 +67,21 @@ impl SurrogateSpec {
     pub fn function(&self) -> Option<&SharedSurrogate> {
         match &self.kind {
             SurrogateKind::Function(function) => Some(function),
-            SurrogateKind::Pce { .. } | SurrogateKind::Gp { .. } | SurrogateKind::Formula { .. } => None,
+            SurrogateKind::Pce { .. } | SurrogateKind::Gp { .. } => None,
+            SurrogateKind::Formula { .. } | SurrogateKind::Components(_) => None,
+        }
+    }
+
+    /// The surrogate of the scores, where it is that of a series by principal components.
+    pub fn components(&self) -> Option<Self> {
+        match &self.kind {
+            SurrogateKind::Components(kind) => Some(Self { kind: (**kind).clone(), ..self.clone() }),
+            _ => None,
         }
     }
 
     /// The surrogate over inputs with these names and scales; a function of the calling program without its parameters, which are
-    /// known once it is trained.
+    /// known once it is trained; of a series by principal components that of a score, since the components are found in the runs.
     pub fn build(&self, names: &[String], scales: &[InputScale]) -> Result<Box<dyn Surrogate>> {
         self.build_with(names, scales, &[])
     }
@@ -93,6 +104,10 @@ impl SurrogateSpec {
                 Box::new(Formula::new(formula, names, parameters.clone())?)
             }
             SurrogateKind::Function(function) => Box::new(Function::new(function.clone(), parameters, scales)),
+            SurrogateKind::Components(kind) => {
+                let (score, n) = (Self { kind: (**kind).clone(), ..self.clone() }, names.len() - 1);
+                score.build_with(&names[..n], &scales[..n], parameters)?
+            }
         })
     }
 }

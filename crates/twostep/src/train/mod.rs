@@ -4,6 +4,7 @@ pub mod cluster;
 mod density;
 mod exact;
 mod gp;
+mod series;
 mod spec;
 
 pub use spec::{KnownSigmaS, NutsSpec, TrainMethod, TrainSpec};
@@ -15,7 +16,7 @@ use crate::mcmc::{Bayes, chains, diagnostics, psis};
 use crate::monitor::{Monitor, counting};
 use crate::special::normal_cdf;
 use crate::stream::Stream;
-use crate::surrogate::{FunctionDraws, GaussianProcess, InputScale, Scratch, SigmaA, Surrogate, SurrogateSpec};
+use crate::surrogate::{FunctionDraws, GaussianProcess, InputScale, Scratch, Series, SigmaA, Surrogate, SurrogateSpec};
 use density::TDensity;
 use exact::{Exact, LinearModel};
 use gp::GpFit;
@@ -217,6 +218,18 @@ pub struct TReport {
     pub troubled: bool,
     /// Sentences of advice.
     pub warnings: Vec<String>,
+    /// The components of a series, where it was trained by these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<SeriesReport>,
+}
+
+/// Principal components of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeriesReport {
+    /// How many there are.
+    pub components: usize,
+    /// Share of the variance of the runs that they have.
+    pub share: f64,
 }
 
 /// One output's trained surrogate.
@@ -247,6 +260,20 @@ pub struct TrainingRows {
 }
 
 impl TrainedOutput {
+    /// Standard deviation of the approximation error at inputs in rows, under draws in columns, on the scale of eta; `sigma_a` as
+    /// [`output_draws`] has it.
+    pub fn error_sds(&self, x: &Matrix, coefficients: &Matrix, sigma_a: &[f64]) -> Matrix {
+        let series = self.surrogate.series().and_then(|series| Some((series, series.components()?)));
+        let Some((series, components)) = series else {
+            return Matrix::from_fn(x.rows(), sigma_a.len(), |_, s| sigma_a[s]);
+        };
+        let variances: Vec<Vec<f64>> =
+            (0..sigma_a.len()).map(|s| series.error_variances(coefficients, s)).collect();
+        let curves: Vec<_> = (0..x.rows()).map(|i| components.at(x[(i, x.cols() - 1)])).collect();
+        let sd = |i: usize, s: usize| self.affine.1 * curves[i].error_variance(&variances[s]).sqrt();
+        Matrix::from_fn(x.rows(), sigma_a.len(), sd)
+    }
+
     /// The rows that it was trained with, in the order of its leave-one-run-out predictions.
     ///
     /// # Errors
@@ -255,7 +282,8 @@ impl TrainedOutput {
         let (of_rows, eta) = model_scale(set, &self.name, self.log)?;
         let runs: Vec<usize> = of_rows.iter().map(|&row| set.runs[row]).collect();
         let sigma_s: Vec<f64> = of_rows.iter().map(|&row| set.sigma_s.as_ref().map_or(0.0, |s| s[row])).collect();
-        let rows = Rows::new(&set.inputs_of(&self.name, self.n_inputs), &eta, &sigma_s, &runs);
+        let x = set.inputs_of(&self.name, self.n_inputs);
+        let rows = Rows::of(self.surrogate.series().is_some(), &x, &eta, &sigma_s, &runs);
         Ok(TrainingRows { inputs: rows.x, eta: rows.z, runs: rows.of.iter().map(|&row| runs[row]).collect() })
     }
 }
@@ -319,13 +347,15 @@ struct Rows {
     runs: Vec<Vec<usize>>,
     /// The row before merging that each is, or is the first of.
     of: Vec<usize>,
+    /// The row that each became.
+    row_of: Vec<usize>,
 }
 
 impl Rows {
     /// Runs at the same inputs share one approximation error. With known simulation noise they reduce to their
     /// precision-weighted mean; without, equal repeats carry nothing new and unequal ones are kept (sigma_A absorbs the noise).
     fn new(x: &Matrix, z: &[f64], sigma_s: &[f64], runs: &[usize]) -> Self {
-        let mut kept: Vec<(usize, f64, f64)> = Vec::new();
+        let (mut kept, mut row_of): (Vec<(usize, f64, f64)>, Vec<usize>) = (Vec::new(), Vec::new());
         let mut at_inputs: HashMap<Vec<u64>, Vec<usize>> = HashMap::new();
         for i in 0..z.len() {
             let twins = at_inputs.entry(bits(x.row(i))).or_default();
@@ -333,7 +363,9 @@ impl Rows {
                 let (_, value, noise) = kept[**k];
                 (noise > 0.0 && sigma_s[i] > 0.0) || (value == z[i] && noise == sigma_s[i])
             };
-            match twins.iter().find(fits).map(|k| &mut kept[*k]) {
+            let twin = twins.iter().copied().find(|k| fits(&k));
+            row_of.push(twin.unwrap_or(kept.len()));
+            match twin.map(|k| &mut kept[k]) {
                 Some((_, value, noise)) if *noise > 0.0 => {
                     let (a, b) = (noise.powi(-2), sigma_s[i].powi(-2));
                     *value = (a * *value + b * z[i]) / (a + b);
@@ -346,6 +378,19 @@ impl Rows {
                 }
             }
         }
+        Self::by_run(x, &kept, row_of, runs)
+    }
+
+    /// As [`Rows::new`]; of a `series` all rows, since runs count as wholes.
+    fn of(series: bool, x: &Matrix, z: &[f64], sigma_s: &[f64], runs: &[usize]) -> Self {
+        if !series {
+            return Self::new(x, z, sigma_s, runs);
+        }
+        let all: Vec<(usize, f64, f64)> = (0..z.len()).map(|i| (i, z[i], sigma_s[i])).collect();
+        Self::by_run(x, &all, (0..z.len()).collect(), runs)
+    }
+
+    fn by_run(x: &Matrix, kept: &[(usize, f64, f64)], row_of: Vec<usize>, runs: &[usize]) -> Self {
         let mut by_run: Vec<(usize, Vec<usize>)> = Vec::new();
         for (row, (i, ..)) in kept.iter().enumerate() {
             match by_run.last_mut().filter(|(run, _)| *run == runs[*i]) {
@@ -359,6 +404,7 @@ impl Rows {
             sigma_s: kept.iter().map(|k| k.2).collect(),
             runs: by_run.into_iter().map(|(_, rows)| rows).collect(),
             of: kept.iter().map(|k| k.0).collect(),
+            row_of,
         }
     }
 }
@@ -411,14 +457,22 @@ pub fn train(
         refuse_too_many(rows.z.len(), n_draws)?;
         let fit = Fit { surrogate, rows, sigma_a: &task.spec.sigma_a, name: task.name };
         let stream = stream.named(task.name);
-        blocks.push(match (&imported, made.take()) {
+        let mut block = match (&imported, made.take()) {
             (Some(draws), _) => {
                 let sizes = blocks.iter().map(|block: &Block| block.coefficients.rows() + 1);
                 fit.imported(draws, sizes.sum())
             }
             (None, Some(made)) => fit.made(made),
+            (None, None) if task.spec.components().is_some() => {
+                series::train(task, surrogate, rows, spec, stream, monitor)?
+            }
             (None, None) => fit.train(spec, tasks.len(), stream, monitor)?,
-        });
+        };
+        let components = surrogate.series().and_then(Series::components);
+        block.report.series =
+            components.map(|found| SeriesReport { components: found.len(), share: found.share() });
+        block.report.advise();
+        blocks.push(block);
     }
     refuse_unequal(tasks, &blocks)?;
     monitor.progress("train", tasks.len(), tasks.len());
@@ -533,6 +587,9 @@ impl OutputTask<'_> {
         parameters: &[String],
         rows: &Rows,
     ) -> Result<Arc<dyn Surrogate>> {
+        if self.spec.components().is_some() {
+            return Ok(Arc::new(series::build(self, set, scales, rows)?));
+        }
         let (names, scales) = (&set.input_names[..self.n_inputs], &scales[..self.n_inputs]);
         let surrogate = self.spec.build_with(names, scales, parameters)?;
         Ok(match surrogate.gaussian_process() {
@@ -548,7 +605,8 @@ impl OutputTask<'_> {
         let sigma_s: Vec<f64> =
             of_rows.iter().map(|&row| set.sigma_s.as_ref().map_or(0.0, |s| s[row] / affine.1)).collect();
         let runs: Vec<usize> = of_rows.iter().map(|&row| set.runs[row]).collect();
-        Ok(Rows::new(&set.inputs_of(self.name, self.n_inputs), &z, &sigma_s, &runs))
+        let x = set.inputs_of(self.name, self.n_inputs);
+        Ok(Rows::of(self.spec.components().is_some(), &x, &z, &sigma_s, &runs))
     }
 }
 
@@ -700,7 +758,6 @@ impl Fit<'_> {
         let log_weights = vec![0.0; spec.draws];
         let known = || (None, fit.leave_one_out(&self.rows.z, &self.rows.runs));
         let mut report = self.report("gp", &coefficients, &sigma_a, &log_weights, Some(&known));
-        report.advise();
         let output = self.name;
         if let Some(k_hat) = fit.k_hat.filter(|k_hat| *k_hat > gp::RELIABLE) {
             report.warnings.push(format!(
@@ -732,8 +789,7 @@ impl Fit<'_> {
         log_weights: Vec<f64>,
     ) -> Block {
         let known = || (Some(exact.summary(self.surrogate.names())), exact.leave_one_out());
-        let mut report = self.report(method, &coefficients, &sigma_a, &log_weights, Some(&known));
-        report.advise();
+        let report = self.report(method, &coefficients, &sigma_a, &log_weights, Some(&known));
         Block { coefficients, sigma_a, log_weights, report }
     }
 
@@ -742,8 +798,7 @@ impl Fit<'_> {
         let coefficients = draws.values().select_rows(&(start..start + p).collect::<Vec<_>>());
         let sigma_a = draws.values().row(start + p).to_vec();
         let log_weights = draws.log_weights().to_vec();
-        let mut report = self.report("imported", &coefficients, &sigma_a, &log_weights, None);
-        report.advise();
+        let report = self.report("imported", &coefficients, &sigma_a, &log_weights, None);
         Block { coefficients, sigma_a, log_weights, report }
     }
 
@@ -751,8 +806,7 @@ impl Fit<'_> {
     fn made(&self, made: FunctionDraws) -> Block {
         let known = if let SigmaA::Fixed(known) = self.sigma_a { *known } else { 0.0 };
         let sigma_a = made.sigma_a.unwrap_or_else(|| vec![known; made.values.cols()]);
-        let mut report = self.report("function", &made.values, &sigma_a, &made.log_weights, None);
-        report.advise();
+        let report = self.report("function", &made.values, &sigma_a, &made.log_weights, None);
         Block { coefficients: made.values, sigma_a, log_weights: made.log_weights, report }
     }
 
@@ -833,7 +887,6 @@ impl Fit<'_> {
                 100.0 * found.share_unvisited
             ));
         }
-        report.advise();
         Ok(Block { coefficients, sigma_a, log_weights, report })
     }
 
@@ -893,6 +946,7 @@ impl Fit<'_> {
             divergences: 0,
             troubled: false,
             warnings: Vec::new(),
+            series: None,
         }
     }
 }
@@ -903,13 +957,10 @@ fn summary(draws: &Draws) -> Vec<ParameterSummary> {
     let of_parameter = |(p, name): (usize, &String)| {
         let sorted = Sorted::new(draws.values().row(p), &weights);
         ParameterSummary {
-            name: name.clone(),
             mean: draws.mean(p),
             sd: draws.sd(p),
             quantiles: PROBABILITIES.map(|q| sorted.quantile(q)),
-            r_hat: None,
-            ess_bulk: None,
-            mcse_mean: None,
+            ..ParameterSummary::constant(name, 0.0)
         }
     };
     draws.names().iter().enumerate().map(of_parameter).collect()

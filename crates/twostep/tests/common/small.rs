@@ -125,6 +125,7 @@ pub fn trained(surrogate: Arc<dyn Surrogate>) -> TrainedOutput {
         divergences: 0,
         troubled: false,
         warnings: Vec::new(),
+        series: None,
     };
     TrainedOutput { name: "y".into(), surrogate, affine: (0.0, 1.0), log: false, n_inputs: 1, report }
 }

@@ -1,0 +1,364 @@
+//! Measurements of a series with the covariance of its surrogate's errors over the coordinate, brought to few axes.
+//!
+//! Means of groups at the coordinates `t_g` of one experiment are `y = mean + V f(x) + e + noise`, with the scores `f`, the errors
+//! `e = V a + R b` of the scores and of what the components leave out, and `noise_g ~ N(0, s^2 / n_g)`. With `W = diag(sqrt n_g)` (over `s`,
+//! where it is known) all but noise lies in the span of `W (V, R)`, on whose orthonormal axes U the values are `z = U' W (y - mean)`; what
+//! lies beside it is scatter, which informs s alone. Turned to the eigenvectors of the errors' covariance on these axes, the values are
+//! independent: classes, each with a variance of its own.
+
+use crate::likelihood::{Class, Group, Reduced, Row};
+use crate::matrix::{Matrix, bits};
+use crate::surrogate::{Components, Series, Surrogate};
+use faer::{Mat, Side};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Axes of the errors that keep their own variance; those after them share classes.
+const OWN_CLASSES: usize = 8;
+
+/// Later variances share a class within this factor.
+const ALIKE: f64 = 0.1;
+
+/// Variances below this share of the largest are one class.
+const LEAST: f64 = 1e-6;
+
+/// Axes of singular values below this share of the largest are none.
+const NO_AXIS: f64 = 1e-10;
+
+/// A series on its axes, experiment after experiment.
+pub(super) struct OnAxes {
+    /// Values as a single class, without the errors, and the rest of the measurements; the last column of its points is a number that
+    /// [`OnAxes::surrogate`] knows.
+    pub(super) data: Reduced,
+    /// Known inputs of each experiment.
+    pub(super) conditions: Matrix,
+    /// The experiment of each value.
+    pub(super) experiment: Vec<usize>,
+    /// Each value's weights of the scores.
+    pub(super) loadings: Matrix,
+    /// Covariance of what the components leave out, on the scale of eta.
+    pub(super) left_out: Mat<f64>,
+    /// Mean variance on the scale of eta that the components leave out at measurements that do not reduce, and mean squares of the
+    /// components there.
+    of_rows: (f64, Vec<f64>),
+    /// Mean and weights of the scores at these.
+    rows: Vec<(f64, Vec<f64>)>,
+    series: Series,
+    /// `eta = factor M~`.
+    pub(super) factor: f64,
+}
+
+impl OnAxes {
+    /// `eta = shift + factor M~`. None where there are no axes to be had.
+    pub(super) fn new(data: &Reduced, series: &Series, (shift, factor): (f64, f64)) -> Option<Self> {
+        let components = series.components()?;
+        let last = data.points.cols() - 1;
+        let blocks = experiments(data);
+        let mut out = Reduced { n: data.n, censored: data.censored, constant: data.constant, ..Reduced::default() };
+        out.classes = scatter(data, &mut out.constant);
+        let (mut experiment, mut loadings, mut roots) = (Vec::new(), Vec::new(), Vec::new());
+        for (block, groups) in blocks.iter().enumerate() {
+            let (values, curves, rest) = axes(data, groups, components, (shift, factor))?;
+            for (value, curves) in values.iter().zip(curves) {
+                experiment.push(block);
+                out.groups.push(Group { class: 0, mean: *value, point: out.groups.len() });
+                loadings.extend_from_slice(&curves[..components.len()]);
+                roots.push(curves[components.len()..].to_vec());
+            }
+            let class = &mut out.classes[0];
+            class.groups += values.len() as f64;
+            out.constant -= 0.5 * rest.0 * (2.0 * std::f64::consts::PI).ln();
+            match class.sd {
+                Some(_) => out.constant -= 0.5 * rest.1,
+                None => {
+                    class.within += rest.0;
+                    class.scatter += rest.1;
+                }
+            }
+        }
+        let n = experiment.len();
+        let left_out = Mat::from_fn(n, n, |i, j| match experiment[i] == experiment[j] {
+            true => factor * factor * roots[i].iter().zip(&roots[j]).map(|(a, b)| a * b).sum::<f64>(),
+            false => 0.0,
+        });
+        let conditions = Matrix::from_fn(blocks.len(), last, |b, d| data.points[(data.groups[blocks[b][0]].point, d)]);
+        let mut points: Vec<f64> =
+            (0..n).flat_map(|i| conditions.row(experiment[i]).iter().copied().chain([i as f64])).collect();
+        let (mut rows, mut of_rows) = (Vec::new(), (0.0, vec![0.0; components.len()]));
+        for row in &data.rows {
+            let point = n + rows.len();
+            points.extend(data.points.row(row.point)[..last].iter().copied().chain([point as f64]));
+            out.rows.push(Row { point, ..row.clone() });
+            let curves = components.at(data.points[(row.point, last)]);
+            let share = factor * factor / data.rows.len() as f64;
+            of_rows.0 += share * curves.error_variance(&vec![0.0; components.len()]);
+            of_rows.1.iter_mut().zip(curves.components()).for_each(|(sum, v)| *sum += share * v * v);
+            rows.push((curves.mean() + shift / factor, curves.components().to_vec()));
+        }
+        out.points = Matrix::from_rows(n + rows.len(), last + 1, points);
+        let loadings = Matrix::from_rows(n, components.len(), loadings);
+        Some(Self { data: out, conditions, experiment, loadings, left_out, of_rows, rows, series: series.clone(), factor })
+    }
+
+    /// Covariance of the errors between the values, on the scale of eta, where those of the scores have these variances.
+    pub(super) fn errors(&self, variances: &[f64]) -> Mat<f64> {
+        let n = self.experiment.len();
+        Mat::from_fn(n, n, |i, j| {
+            if self.experiment[i] != self.experiment[j] {
+                return 0.0;
+            }
+            let parts = self.loadings.row(i).iter().zip(self.loadings.row(j)).zip(variances);
+            let of_scores: f64 = parts.map(|((a, b), variance)| a * b * variance).sum();
+            self.left_out[(i, j)] + self.factor * self.factor * of_scores
+        })
+    }
+
+    /// Values of which all errors are independent, in classes with their variances, and the surrogate of these. None where the errors'
+    /// covariance has no eigenvectors.
+    pub(super) fn decorrelated(&self, variances: &[f64]) -> Option<(Reduced, Arc<dyn Surrogate>)> {
+        let errors = self.errors(variances);
+        let mut axes: Vec<Axis> = Vec::new();
+        for block in 0..self.conditions.rows() {
+            let own: Vec<usize> = (0..self.experiment.len()).filter(|&i| self.experiment[i] == block).collect();
+            let eigen = Mat::from_fn(own.len(), own.len(), |i, j| errors[(own[i], own[j])])
+                .self_adjoint_eigen(Side::Lower)
+                .ok()?;
+            let (vectors, values) = (eigen.U(), eigen.S().column_vector());
+            axes.extend((0..own.len()).map(|j| Axis {
+                block,
+                variance: values[j].max(0.0),
+                weights: own.iter().enumerate().map(|(i, &value)| (value, vectors[(i, j)])).collect(),
+            }));
+        }
+        axes.sort_by(|a, b| b.variance.total_cmp(&a.variance));
+        let (members, class_of) = classes(&axes);
+        let (mut data, first) = (self.data.clone(), &self.data.classes[0]);
+        let of_members = |members: &Vec<f64>| Class {
+            groups: members.len() as f64,
+            scatter: 0.0,
+            within: 0.0,
+            extra: members.iter().sum::<f64>() / members.len() as f64,
+            ..first.clone()
+        };
+        data.classes = members.iter().map(of_members).collect();
+        (data.classes[0].scatter, data.classes[0].within) = (first.scatter, first.within);
+        let sum = |axis: &Axis, of: &dyn Fn(usize) -> f64| axis.weights.iter().map(|(i, w)| w * of(*i)).sum::<f64>();
+        let mean = |axis: &Axis| sum(axis, &|i| self.data.groups[i].mean);
+        let values = axes.iter().zip(class_of).enumerate();
+        data.groups = values.map(|(point, (axis, class))| Group { class, mean: mean(axis), point }).collect();
+        for (i, axis) in axes.iter().enumerate() {
+            data.points.row_mut(i)[..self.conditions.cols()].copy_from_slice(self.conditions.row(axis.block));
+        }
+        let of_scores = self.of_rows.1.iter().zip(variances).map(|(square, variance)| square * variance);
+        data.rows_extra = self.of_rows.0 + of_scores.sum::<f64>();
+        let loading = |i: usize, k: usize| sum(&axes[i], &|value| self.loadings[(value, k)]);
+        let loadings = Matrix::from_fn(axes.len(), self.loadings.cols(), loading);
+        Some((data, self.surrogate(&loadings)))
+    }
+
+    /// The surrogate of values with these weights of the scores.
+    fn surrogate(&self, loadings: &Matrix) -> Arc<dyn Surrogate> {
+        let offset = vec![0.0; loadings.rows()].into_iter().chain(self.rows.iter().map(|(mean, _)| *mean)).collect();
+        let weights: Vec<f64> = loadings.data().iter().chain(self.rows.iter().flat_map(|(_, w)| w)).copied().collect();
+        let weights = Matrix::from_rows(loadings.rows() + self.rows.len(), loadings.cols(), weights);
+        Arc::new(self.series.sums(offset, weights))
+    }
+}
+
+/// A sum of an experiment's values, and the variance of its error.
+struct Axis {
+    block: usize,
+    variance: f64,
+    /// Values and their weights.
+    weights: Vec<(usize, f64)>,
+}
+
+/// Groups that share their conditions, and so the errors of one series.
+fn experiments(data: &Reduced) -> Vec<Vec<usize>> {
+    let (mut blocks, mut at): (Vec<Vec<usize>>, HashMap<Vec<u64>, usize>) = (Vec::new(), HashMap::new());
+    for (g, group) in data.groups.iter().enumerate() {
+        let conditions = &data.points.row(group.point)[..data.points.cols() - 1];
+        let block = *at.entry(bits(conditions)).or_insert_with(|| {
+            blocks.push(Vec::new());
+            blocks.len() - 1
+        });
+        blocks[block].push(g);
+    }
+    blocks
+}
+
+/// One class of values with the noise of a measurement, or of variance one where its sd is known, that has the scatter within all groups.
+fn scatter(data: &Reduced, constant: &mut f64) -> Vec<Class> {
+    let sd = data.classes.first().and_then(|class| class.sd).map(|_| 1.0);
+    let mut out = Class { n: 1.0, groups: 0.0, scatter: 0.0, within: 0.0, sd, extra: 0.0 };
+    for class in &data.classes {
+        *constant -= 0.5 * class.within * (2.0 * std::f64::consts::PI).ln();
+        match class.sd {
+            Some(sd) => *constant -= class.groups * class.n * sd.ln() + 0.5 * class.scatter / (sd * sd),
+            None => {
+                out.within += class.within;
+                out.scatter += class.scatter;
+            }
+        }
+    }
+    if data.classes.is_empty() { Vec::new() } else { vec![out] }
+}
+
+/// Values of an experiment on its axes, on each axis the components and what they leave out, and number and squares of what lies beside.
+type Values = (Vec<f64>, Vec<Vec<f64>>, (f64, f64));
+
+fn axes(data: &Reduced, groups: &[usize], components: &Components, (shift, factor): (f64, f64)) -> Option<Values> {
+    let last = data.points.cols() - 1;
+    let n = groups.len();
+    let (mut residual, mut curves) = (Vec::new(), Vec::new());
+    for &g in groups {
+        let group = &data.groups[g];
+        let class = &data.classes[group.class];
+        // With this factor noise has the variance sigma_I^2, or one where the sd is known.
+        let whitening = class.n.sqrt() / class.sd.unwrap_or(1.0);
+        let at = components.at(data.points[(group.point, last)]);
+        residual.push(whitening * (group.mean - shift - factor * at.mean()));
+        curves.push(at.all().iter().map(|v| whitening * v).collect::<Vec<f64>>());
+    }
+    let width = curves[0].len();
+    let svd = Mat::from_fn(n, width, |i, f| curves[i][f]).thin_svd().ok()?;
+    let (axes, singular) = (svd.U(), svd.S().column_vector());
+    // Series that do not vary keep an axis, for the noise.
+    let n_axes = (0..singular.nrows()).filter(|&j| singular[j] > NO_AXIS * singular[0]).count().max(1);
+    let along = |j: usize, of: &dyn Fn(usize) -> f64| (0..n).map(|i| axes[(i, j)] * of(i)).sum::<f64>();
+    let values: Vec<f64> = (0..n_axes).map(|j| along(j, &|i| residual[i])).collect();
+    let on_axes = (0..n_axes).map(|j| (0..width).map(|f| along(j, &|i| curves[i][f])).collect()).collect();
+    let beside: f64 = (0..n)
+        .map(|i| (residual[i] - (0..n_axes).map(|j| axes[(i, j)] * values[j]).sum::<f64>()).powi(2))
+        .sum();
+    Some((values, on_axes, ((n - n_axes) as f64, beside)))
+}
+
+/// Variances of the classes of axes, which descend, and the class of each axis.
+fn classes(axes: &[Axis]) -> (Vec<Vec<f64>>, Vec<usize>) {
+    let least = LEAST * axes.first().map_or(0.0, |axis| axis.variance);
+    // The least variance that the last class takes.
+    let mut bound = f64::INFINITY;
+    let (mut members, mut of_axis): (Vec<Vec<f64>>, Vec<usize>) = (Vec::new(), Vec::new());
+    for Axis { variance, .. } in axes {
+        if *variance < bound || members.is_empty() {
+            bound = match members.len() {
+                _ if *variance <= least => f64::NEG_INFINITY,
+                // Equal experiments have equal axes, up to rounding.
+                n if n < OWN_CLASSES => (1.0 - 1e-9) * variance,
+                _ => ALIKE * variance,
+            };
+            members.push(Vec::new());
+        }
+        of_axis.push(members.len() - 1);
+        members.last_mut().expect("just pushed").push(*variance);
+    }
+    (members, of_axis)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::infer::{Likelihoods, Link, OutputTerm, Workspace};
+    use crate::likelihood::{ErrorSharing, Family, Sd};
+    use crate::surrogate::{InputScale, Normalisation, PolynomialChaos, Scratch};
+
+    const AFFINE: (f64, f64) = (0.4, 1.3);
+    const VARIANCES: [f64; 2] = [0.02, 0.05];
+
+    /// Of one unknown and one condition.
+    fn series() -> Series {
+        let at: Vec<f64> = (0..6).map(f64::from).collect();
+        let mean: Vec<f64> = at.iter().map(|t| 1.0 + 0.3 * t).collect();
+        let components = Matrix::from_fn(6, 2, |i, k| (0.4 * (k + 1) as f64 * at[i] + 0.3).cos());
+        let left_out = Matrix::from_fn(6, 2, |i, k| 0.1 * (1.3 * at[i] + k as f64).sin());
+        let scale = InputScale { lower: -1.0, upper: 1.0, log: false };
+        let prior = "normal(0, 1)".parse().unwrap();
+        let score = PolynomialChaos::new(2, Normalisation::Orthonormal, prior, vec![scale; 2]);
+        let scores: Vec<Arc<dyn Surrogate>> = vec![Arc::new(score.clone()), Arc::new(score)];
+        Series::new(Components::new(at, &mean, &components, &left_out, 0.99), scores).unwrap()
+    }
+
+    /// Two experiments, one of fewer coordinates than there are directions, with `replicates` of the values of each.
+    fn measured(sd: &Sd, replicates: [usize; 2]) -> (Vec<f64>, Matrix, Option<Vec<f64>>) {
+        let at: [(f64, &[f64]); 2] = [(-0.5, &[0.0, 0.7, 2.1, 3.3, 4.0, 4.6, 5.0]), (0.8, &[1.0, 2.5])];
+        let mut known = Vec::new();
+        for (condition, t) in at {
+            for (i, t) in t.iter().enumerate() {
+                (0..replicates[i % 2]).for_each(|_| known.extend([condition, *t]));
+            }
+        }
+        let n = known.len() / 2;
+        let y = (0..n).map(|i| 1.5 + 0.4 * (3.0 * i as f64).sin()).collect();
+        let sds = (*sd == Sd::Column).then(|| (0..n).map(|i| 0.1 + 0.02 * (i % 3) as f64).collect());
+        (y, Matrix::from_rows(n, 2, known), sds)
+    }
+
+    #[test]
+    fn values_on_axes_have_the_joint_density_of_the_measurements() {
+        let (series, family) = (series(), Family::Normal.likelihood());
+        let c = Matrix::from_fn(series.names().len(), 2, |p, s| 0.5 * (p as f64 + 3.0 * s as f64).sin());
+        let (omega, sigma) = (0.3, 0.2);
+        for sd in [Sd::Prior("half-normal(1)".parse().unwrap()), Sd::Fixed(0.15), Sd::Column] {
+            for replicates in [[1, 1], [2, 2], [1, 3]] {
+                let (y, known, sds) = measured(&sd, replicates);
+                let data = Reduced::new(&*family, &sd, sds.as_deref(), &y, &known, ErrorSharing::Shared, true).unwrap();
+                let axes = OnAxes::new(&data, &series, AFFINE).unwrap();
+                let (data, surrogate) = axes.decorrelated(&VARIANCES).unwrap();
+                let term = OutputTerm {
+                    surrogate,
+                    affine: (0.0, axes.factor),
+                    link: Link::Identity,
+                    family: Arc::from(Family::Normal.likelihood()),
+                    data: Arc::new(data),
+                    error: ErrorSharing::Shared,
+                    sigma: matches!(sd, Sd::Prior(_)).then_some(0),
+                    coefficients: c.clone(),
+                    sigma_a: None,
+                };
+                let n_sigmas = usize::from(term.sigma.is_some());
+                let sigmas = [sigma];
+                let mut found = Vec::new();
+                for conditioning in [false, true] {
+                    let likelihoods = Likelihoods::new(1, n_sigmas, vec![term.clone()], conditioning);
+                    assert_eq!(likelihoods.is_conditioned(), conditioning);
+                    let (mut workspace, mut l) = (Workspace::default(), vec![0.0; 2]);
+                    likelihoods.set_unknowns(&[omega], &mut workspace);
+                    likelihoods.log_likelihoods(&sigmas[..n_sigmas], &workspace, &mut l);
+                    found.push(l);
+                }
+                let n = y.len();
+                let x = Matrix::from_fn(n, 3, |i, d| if d == 0 { omega } else { known[(i, d - 1)] });
+                let mut eta = Matrix::default();
+                series.predict(&x, &c, &mut eta, &mut Scratch::default());
+                let components = series.components().unwrap();
+                let roots: Vec<Vec<f64>> = (0..n).map(|i| components.at(known[(i, 1)]).error_roots(&VARIANCES)).collect();
+                let noise = |i: usize| match &sd {
+                    Sd::Prior(_) => sigma,
+                    Sd::Fixed(sd) => *sd,
+                    Sd::Column => sds.as_ref().unwrap()[i],
+                };
+                let v = Mat::from_fn(n, n, |i, j| {
+                    let same = known[(i, 0)] == known[(j, 0)];
+                    let error: f64 = roots[i].iter().zip(&roots[j]).map(|(a, b)| a * b).sum();
+                    AFFINE.1.powi(2) * if same { error } else { 0.0 } + if i == j { noise(i).powi(2) } else { 0.0 }
+                });
+                use faer::linalg::solvers::Solve;
+                for s in 0..2 {
+                    let r = Mat::from_fn(n, 1, |i, _| y[i] - AFFINE.0 - AFFINE.1 * eta[(i, s)]);
+                    let distance = (r.transpose() * v.partial_piv_lu().solve(&r))[(0, 0)];
+                    let exact = -0.5 * (v.determinant().ln() + distance + n as f64 * (2.0 * std::f64::consts::PI).ln());
+                    // Errors have the variance 1.3^2 x 0.1 x 7 at most, along all coordinates of an experiment with their replicates,
+                    // noise 0.01 at least: the condition of the matrix. Rotations add some roundings of their own.
+                    let condition = n as f64 * 1.2 / 0.01;
+                    let bound = 64.0 * f64::EPSILON * condition * exact.abs().max(distance);
+                    for l in &found {
+                        assert!((l[s] - exact).abs() <= bound, "{sd:?} {replicates:?}: {} {exact} {bound:e}", l[s]);
+                    }
+                }
+            }
+        }
+    }
+}
