@@ -387,7 +387,8 @@ class Output(Spec):
     """Something that the simulator returns and that is measured.
 
     ``over`` is the coordinate of a series with its range, ``{"t": (1, 14)}``, and ``at`` its values where the simulator does not
-    return them. ``scale="log"`` lets the surrogate model the logarithm.
+    return them; its principal components have a surrogate each, unless ``series="coordinate"`` makes every value a training row.
+    ``scale="log"`` lets the surrogate model the logarithm.
     """
 
     scale: Optional[str] = None

@@ -51,7 +51,7 @@ def test_every_kind_of_number_is_taken(make_study: Make) -> None:
 def series_study(make_study: Make, function: Callable[..., Any], **output: Any) -> ts.Study:
     return make_study(
         function,
-        outputs={"y": ts.Output(over={"t": (1, 3)}, series="coordinate", **output)},
+        outputs={"y": ts.Output(over={"t": (1, 3)}, **output)},
         measurements=ts.Measurements({"t": [2.0], "y": [0.2]}, noise=ts.Normal(sd=0.1)),
     )
 
@@ -73,6 +73,17 @@ def test_a_series_brings_its_coordinate(make_study: Make, function: Callable[...
 def test_a_series_without_a_coordinate_takes_that_of_the_study(make_study: Make) -> None:
     runs = series_study(make_study, lambda omega: [omega * t for t in TIMES], at=TIMES).simulate()
     assert list(runs.y[3].index) == TIMES
+
+
+def test_a_series_is_trained_by_its_components(make_study: Make) -> None:
+    study = series_study(make_study, lambda omega: [omega * t for t in TIMES], at=TIMES)
+    fit, post = study.train(), study.infer(methods=["e-lik"])
+    # omega times the coordinate has a single component, and is measured as 0.2 at 2.
+    assert {"pc1.c[1]", "pc1.sigma_a"} <= set(fit.summary().parameter)
+    assert not any(name.startswith("pc2") for name in fit.summary().parameter)
+    row = post.summary().set_index("quantity").loc["omega"]
+    assert abs(row["mean"] - 0.1) < row["sd"]
+    assert len(fit.loo) == 12 * len(TIMES)
 
 
 @pytest.mark.parametrize(

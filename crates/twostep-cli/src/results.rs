@@ -163,8 +163,12 @@ fn stage_lines(study: &Study, result: &SettingResult) -> String {
             true => String::new(),
             false => format!(" from {} values of {}", report.n_rows, counted(report.n_runs, "run")),
         };
+        let components = report.series.map_or(String::new(), |series| {
+            let number = counted(series.components, "principal component");
+            format!(", {number} with {:.2} % of the variance", 100.0 * series.share)
+        });
         lines.push(format!(
-            "train      {}: {}{values}, {q2}, {} of left-out runs inside their 90 % interval ({})",
+            "train      {}: {}{values}{components}, {q2}, {} of left-out runs inside their 90 % interval ({})",
             report.output,
             report.method,
             held(own.coverage_90),

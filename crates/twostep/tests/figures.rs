@@ -153,7 +153,7 @@ fn the_slice_of_one_input_goes_by_the_runs_themselves() {
 fn series_and_chains_have_their_figures() {
     let changes = [
         ("runs = 32", "runs = 30"),
-        ("degree = 5", "degree = 3"),
+        ("degree = 4", "degree = 3"),
         ("[measurements]\n", "[train]\ndraws = 60\n\n[measurements]\n"),
         (
             "[infer]\n",

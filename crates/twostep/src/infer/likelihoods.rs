@@ -6,6 +6,7 @@ use crate::kernels;
 use crate::kernels::panels::{self, Classes, Form, Lanes, POINTS, Panels, PointForms, TILED_POINTS};
 use crate::likelihood::{Batch, Class, ClassForm, ErrorSharing, Likelihood, Reduced, RowKind};
 use crate::matrix::Matrix;
+use crate::mcmc::quadrature::MAX_AXES;
 use crate::surrogate::{Scratch, Surrogate};
 use std::sync::Arc;
 
@@ -259,8 +260,8 @@ impl Likelihoods {
     /// The likelihoods of nodes of Gaussian processes that stand for these T-draws, whose functions are integrated out. None where an
     /// output has measurements that do not reduce, or where that would take too long.
     pub(super) fn marginal(&self, functions: Vec<Marginal>, draws: &[usize]) -> Option<Self> {
-        // Multiplications at one set of unknowns: some milliseconds.
-        const MOST: f64 = 2e6;
+        // Multiplications at one set of unknowns: some milliseconds for a grid, which asks for thousands, and less for samplers.
+        const MOST: [f64; 2] = [1e7, 1e6];
         let outputs = self.outputs.iter().zip(functions).map(|(o, function)| {
             let fits = o.term.data.rows.is_empty() && o.term.link == Link::Identity;
             let (affine, data) = function.measured(&o.term);
@@ -275,7 +276,7 @@ impl Likelihoods {
         });
         let outputs = outputs.collect::<Option<Vec<_>>>()?;
         let out = Self::of_outputs(self.n_unknowns, self.n_sigmas, outputs, draws.len());
-        (draws.len() as f64 * out.cost() <= MOST).then_some(out)
+        (draws.len() as f64 * out.cost() <= MOST[usize::from(self.n_unknowns > MAX_AXES)]).then_some(out)
     }
 
     /// The one likelihood whose logarithm is `sum_s weight_s l_s`, where that is a single quadratic form: every output

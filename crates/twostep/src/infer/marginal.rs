@@ -13,11 +13,19 @@ use faer::linalg::solvers::{DenseSolveCore, Solve};
 use faer::{Mat, Side};
 use std::sync::Arc;
 
+/// Groups above which axes are looked for that are fewer.
+const MANY_GROUPS: usize = 16;
+
+/// Share of the process' variance that may lie beside them: a hundredth of its sd, in parts of the function that change fastest.
+const BESIDE_AXES: f64 = 1e-4;
+
 /// An output's process at some of its nodes, or those of the scores of a series.
 #[derive(Clone)]
 pub(super) struct Marginal {
     processes: Vec<Arc<Nodes>>,
     series: Option<OfSeries>,
+    /// Axes of the groups' means beside which the function does not differ, where these are fewer than the groups.
+    axes: Option<Arc<FewAxes>>,
     /// The nodes that stand for draws.
     chosen: Vec<usize>,
 }
@@ -27,6 +35,28 @@ pub(super) struct Marginal {
 struct OfSeries {
     axes: Arc<OnAxes>,
     has_errors: bool,
+}
+
+/// Groups' means on fewer axes.
+struct FewAxes {
+    /// Orthonormal, in columns.
+    axes: Arc<Matrix>,
+    /// The means less the shift of eta, along the axes.
+    values: Vec<f64>,
+    /// Number and squares of what lies beside.
+    beside: (f64, f64),
+}
+
+impl FewAxes {
+    fn new(axes: Matrix, data: &Reduced, shift: f64) -> Self {
+        let residual: Vec<f64> = data.groups.iter().map(|group| group.mean - shift).collect();
+        let along = |j: usize| residual.iter().enumerate().map(|(g, r)| axes[(g, j)] * r).sum::<f64>();
+        let values: Vec<f64> = (0..axes.cols()).map(along).collect();
+        let on_axes = |g: usize| axes.row(g).iter().zip(&values).map(|(axis, z)| axis * z).sum::<f64>();
+        let squares = residual.iter().enumerate().map(|(g, r)| (r - on_axes(g)).powi(2)).sum();
+        let beside = ((axes.rows() - axes.cols()) as f64, squares);
+        Self { axes: Arc::new(axes), values, beside }
+    }
 }
 
 /// What is known of the groups' means at the unknowns set last, by draw.
@@ -48,14 +78,19 @@ struct GroupMeans {
 
 impl Marginal {
     /// A process.
-    pub(super) fn new(nodes: Arc<Nodes>) -> Self {
-        Self { chosen: (0..nodes.len()).collect(), processes: vec![nodes], series: None }
+    pub(super) fn new(nodes: Arc<Nodes>, n_unknowns: usize, data: &Reduced, shift: f64) -> Self {
+        let points: Vec<usize> = data.groups.iter().map(|group| group.point).collect();
+        let many = points.len() > MANY_GROUPS && data.classes.len() == 1;
+        let axes = || nodes.axes(n_unknowns, &data.points.select_rows(&points), BESIDE_AXES);
+        let axes = if many { axes().filter(|axes| axes.cols() < axes.rows()) } else { None };
+        let axes = axes.map(|axes| Arc::new(FewAxes::new(axes, data, shift)));
+        Self { chosen: (0..nodes.len()).collect(), processes: vec![nodes], series: None, axes }
     }
 
     /// The processes of a series' scores.
     pub(super) fn of_series(processes: Vec<Arc<Nodes>>, axes: Arc<OnAxes>, has_errors: bool) -> Self {
         let chosen = (0..processes[0].len()).collect();
-        Self { chosen, processes, series: Some(OfSeries { axes, has_errors }) }
+        Self { chosen, processes, series: Some(OfSeries { axes, has_errors }), axes: None }
     }
 
     /// `eta = shift + factor M~` and the measurements, as this form of the likelihood sees them.
@@ -74,9 +109,10 @@ impl Marginal {
     /// Multiplications for one set of unknowns and one draw, eigenvectors included.
     pub(super) fn cost(&self, term: &OutputTerm) -> f64 {
         let groups = term.data.groups.len();
-        let points = self.series.as_ref().map_or(groups, |series| series.axes.conditions.rows());
+        let values = self.axes.as_ref().map_or(groups, |few| few.values.len());
+        let points = self.series.as_ref().map_or(values, |series| series.axes.conditions.rows());
         let predicted: f64 = self.processes.iter().map(|nodes| nodes.cost(points) / nodes.len() as f64).sum();
-        predicted + 12.0 * (groups as f64).powi(3)
+        predicted + 12.0 * (values as f64).powi(3)
     }
 
     pub(super) fn set_unknowns(&self, term: &OutputTerm, omega: &[f64], ws: &mut MarginalWorkspace) {
@@ -87,22 +123,25 @@ impl Marginal {
         }
         ws.scratch.resize_with(self.processes.len(), NodeScratch::default);
         for (nodes, scratch) in self.processes.iter().zip(&mut ws.scratch) {
+            scratch.axes = self.axes.as_ref().map(|few| few.axes.clone());
             nodes.set(&ws.x, scratch);
         }
         let (shift, factor) = term.affine;
         ws.at.clear();
         for &node in &self.chosen {
             let (mean, covariance) = self.predict(node, factor, ws);
-            let residual: Vec<f64> =
-                groups.iter().zip(mean).map(|(group, mean)| group.mean - shift - factor * mean).collect();
+            let residual: Vec<f64> = match &self.axes {
+                Some(few) => few.values.iter().zip(mean).map(|(value, mean)| value - factor * mean).collect(),
+                None => groups.iter().zip(mean).map(|(group, mean)| group.mean - shift - factor * mean).collect(),
+            };
             let along_axes = (term.data.classes.len() == 1).then(|| along_axes(&covariance, &residual)).flatten();
             ws.at.push(GroupMeans { residual, covariance, along_axes });
         }
     }
 
-    /// Mean of `M~` at every group, and the covariance of `factor M~`, errors that are propagated with it.
-    fn predict(&self, node: usize, factor: f64, ws: &MarginalWorkspace) -> (Vec<f64>, Mat<f64>) {
-        let mut predicted = self.processes.iter().zip(&ws.scratch).map(|(nodes, scratch)| nodes.predict(node, scratch));
+    /// Mean of `M~` at every group, or along the axes, and the covariance of `factor M~`, errors that are propagated with it.
+    fn predict(&self, node: usize, factor: f64, ws: &mut MarginalWorkspace) -> (Vec<f64>, Mat<f64>) {
+        let mut predicted = self.processes.iter().zip(&mut ws.scratch).map(|(nodes, scratch)| nodes.predict(node, scratch));
         let Some(OfSeries { axes, has_errors }) = &self.series else {
             let (mean, mut covariance) = predicted.next().expect("a process");
             covariance *= faer::Scale(factor * factor);
@@ -138,10 +177,16 @@ impl Marginal {
                 * match &at.along_axes {
                     Some(axes) => {
                         let v = |value: f64| value.max(0.0) + noise.of_class[0].0;
-                        axes.iter().map(|(value, along)| v(*value).ln() + along * along / v(*value)).sum::<f64>()
+                        // Logarithms of products of some, which are far from the least and the largest number.
+                        let log_det: f64 = axes.chunks(8).map(|some| some.iter().map(|a| v(a.0)).product::<f64>().ln()).sum();
+                        log_det + axes.iter().map(|(value, along)| along * along / v(*value)).sum::<f64>()
                     }
-                    None => at.distance(term, &noise).map_or(f64::INFINITY, |(distance, ..)| distance),
+                    None => self.distance(at, term, &noise).map_or(f64::INFINITY, |(distance, ..)| distance),
                 };
+            if let Some(few) = &self.axes {
+                let (v, _) = noise.of_class[0];
+                *out -= 0.5 * (few.beside.0 * v.ln() + few.beside.1 / v);
+            }
         }
     }
 
@@ -161,10 +206,15 @@ impl Marginal {
                 continue;
             }
             let noise = Noise::new(term, sigma, h);
-            let Some((_, alpha, precision)) = ws.at[h].distance(term, &noise) else { continue };
+            let Some((_, alpha, precision)) = self.distance(&ws.at[h], term, &noise) else { continue };
             by_sd += weight * noise.constant_by_sd;
-            for (g, group) in term.data.groups.iter().enumerate() {
-                by_sd += weight * 0.5 * (alpha[g] * alpha[g] - precision[(g, g)]) * noise.of_class[group.class].1;
+            for (g, alpha) in alpha.iter().enumerate() {
+                let (_, by_own) = noise.of_class[self.class_of(term, g)];
+                by_sd += weight * 0.5 * (alpha * alpha - precision[(g, g)]) * by_own;
+            }
+            if let Some(few) = &self.axes {
+                let (v, by_own) = noise.of_class[0];
+                by_sd += weight * 0.5 * (few.beside.1 / v - few.beside.0) / v * by_own;
             }
             let mean_bar: Vec<f64> = alpha.iter().map(|a| weight * factor * a).collect();
             let n = alpha.len();
@@ -188,7 +238,17 @@ impl Marginal {
     ) {
         let MarginalWorkspace { x, scratch, .. } = ws;
         let Some(OfSeries { axes, .. }) = &self.series else {
-            self.processes[0].pull(node, x, (mean_bar, covariance_bar), x_bar, &mut scratch[0]);
+            let (process, scratch) = (&self.processes[0], &mut scratch[0]);
+            match &self.axes {
+                Some(few) => {
+                    let axes = Mat::from_fn(few.axes.rows(), few.axes.cols(), |g, j| few.axes[(g, j)]);
+                    let mean = |g: usize| few.axes.row(g).iter().zip(mean_bar).map(|(axis, bar)| axis * bar).sum();
+                    let mean: Vec<f64> = (0..axes.nrows()).map(mean).collect();
+                    let covariance = &axes * covariance_bar * axes.transpose();
+                    process.pull(node, x, (&mean, &covariance), x_bar, scratch);
+                }
+                None => process.pull(node, x, (mean_bar, covariance_bar), x_bar, scratch),
+            }
             return;
         };
         for (k, (nodes, scratch)) in self.processes.iter().zip(scratch).enumerate() {
@@ -226,19 +286,24 @@ fn along_axes(covariance: &Mat<f64>, residual: &[f64]) -> Option<Vec<(f64, f64)>
     Some((0..residual.len()).map(|k| (values[k], along(k))).collect())
 }
 
-impl GroupMeans {
+impl Marginal {
+    /// The class of a value: of a group, or along an axis of the only class.
+    fn class_of(&self, term: &OutputTerm, value: usize) -> usize {
+        if self.axes.is_some() { 0 } else { term.data.groups[value].class }
+    }
+
     /// `ln |V| + r' V^-1 r` of the residual r with noise added to its covariance, with `V^-1 r` and `V^-1`.
-    fn distance(&self, term: &OutputTerm, noise: &Noise) -> Option<(f64, Vec<f64>, Mat<f64>)> {
-        let n = self.residual.len();
-        let mut covariance = self.covariance.clone();
-        for (g, group) in term.data.groups.iter().enumerate() {
-            covariance[(g, g)] += noise.of_class[group.class].0;
+    fn distance(&self, at: &GroupMeans, term: &OutputTerm, noise: &Noise) -> Option<(f64, Vec<f64>, Mat<f64>)> {
+        let n = at.residual.len();
+        let mut covariance = at.covariance.clone();
+        for g in 0..n {
+            covariance[(g, g)] += noise.of_class[self.class_of(term, g)].0;
         }
         let (factor, _) = factorise(&mut covariance)?;
-        let alpha = factor.solve(&Mat::from_fn(n, 1, |g, _| self.residual[g]));
+        let alpha = factor.solve(&Mat::from_fn(n, 1, |g, _| at.residual[g]));
         let alpha: Vec<f64> = (0..n).map(|g| alpha[(g, 0)]).collect();
         let log_det: f64 = (0..n).map(|g| 2.0 * factor.L()[(g, g)].ln()).sum();
-        let distance: f64 = alpha.iter().zip(&self.residual).map(|(a, r)| a * r).sum();
+        let distance: f64 = alpha.iter().zip(&at.residual).map(|(a, r)| a * r).sum();
         Some((log_det + distance, alpha, factor.inverse()))
     }
 }
@@ -332,7 +397,7 @@ mod tests {
             coefficients: c,
             sigma_a: nugget.then(|| nuggets.iter().map(|s| s * FACTOR).collect()),
         };
-        let marginal = vec![Marginal::new(nodes.clone())];
+        let marginal = vec![Marginal::new(nodes.clone(), 1, &term.data, SHIFT)];
         (Likelihoods::new(1, 1, vec![term], true).marginal(marginal, &[0, 1]).unwrap(), nodes)
     }
 
@@ -358,7 +423,7 @@ mod tests {
             let mut scratch = NodeScratch::default();
             nodes.set(&Matrix::from_fn(3, 2, |g, d| if d == 0 { omega } else { t[g] }), &mut scratch);
             for (h, l) in l.iter().enumerate() {
-                let (mean, covariance) = nodes.predict(h, &scratch);
+                let (mean, covariance) = nodes.predict(h, &mut scratch);
                 let nugget = if nugget { FACTOR * HYPER[h][3] } else { 0.0 };
                 let v = Mat::from_fn(n, n, |i, j| {
                     let (a, b) = (place[i], place[j]);
@@ -407,6 +472,64 @@ mod tests {
                 let gap = (exact - difference(h)).abs();
                 assert!(gap <= bound, "{error:?} {nugget} {replicates:?} {d}: {exact} {} ({bound:e})", difference(h));
             }
+        }
+    }
+
+    /// Forty measured conditions, on all axes and on those that matter.
+    #[test]
+    fn axes_that_are_left_out_do_not_matter() {
+        let process = process();
+        let terms = process.carrier().len();
+        let c = Matrix::from_fn(terms + 3, 4, |p, s| if p < terms { 0.0 } else { HYPER[s % 2][p - terms] });
+        let nuggets: Vec<f64> = (0..4).map(|s| HYPER[s % 2][3]).collect();
+        let nodes = Arc::new(Nodes::new(&process, &c, &nuggets, &[0, 1]).unwrap());
+        let n = 40;
+        let at: Vec<f64> = (0..n).map(|i| 2.0 * i as f64 / (n - 1) as f64 - 1.0).collect();
+        let y: Vec<f64> = (0..n).map(|i| 0.5 + at[i] + 0.2 * (7.0 * i as f64).sin()).collect();
+        let family = Family::Normal.likelihood();
+        let sd = Sd::Prior("half-normal(1)".parse::<prior::Marginal>().unwrap());
+        let known = Matrix::from_rows(n, 1, at);
+        let data = Reduced::new(&*family, &sd, None, &y, &known, ErrorSharing::Shared, true).unwrap();
+        let term = OutputTerm {
+            surrogate: Arc::new(process),
+            affine: (SHIFT, FACTOR),
+            link: Link::Identity,
+            family: Arc::from(family),
+            data: Arc::new(data),
+            error: ErrorSharing::Shared,
+            sigma: Some(0),
+            coefficients: c,
+            sigma_a: None,
+        };
+        // A share that is small enough to be told from rounding, and not to matter.
+        let beside = 1e-10;
+        let axes = nodes.axes(1, &known, beside).unwrap();
+        assert!(axes.cols() < n, "{}", axes.cols());
+        let own = Marginal::new(nodes, 1, &term.data, SHIFT);
+        assert!(own.axes.as_ref().unwrap().values.len() < axes.cols());
+        let few = Marginal { axes: Some(Arc::new(FewAxes::new(axes, &term.data, SHIFT))), ..own.clone() };
+        let all = Marginal { axes: None, ..own };
+        let sigma: f64 = 0.15;
+        let values = [few, all].map(|marginal| {
+            let mut workspace = MarginalWorkspace::default();
+            let mut l = vec![0.0; 2];
+            // Twice, since kernels of the known inputs are kept from the first time.
+            for omega in [0.7, 0.25] {
+                marginal.set_unknowns(&term, &[omega], &mut workspace);
+            }
+            marginal.add_log_likelihoods(&term, sigma, &workspace, &mut l);
+            let mut by_omega = [0.0];
+            let by_sd = marginal.pull(&term, sigma, &[0.7, -0.4], &mut workspace, &mut by_omega);
+            [l[0], l[1], by_omega[0], by_sd]
+        });
+        // Beside the axes lies at most this share of the variance of all forty values, that of trend and process; a covariance with what
+        // lies on them is its root at most, times the values in sds, which are below three.
+        let left: f64 = beside * n as f64 * FACTOR * FACTOR * (2.0 * 1.5_f64.powi(2) + 0.64);
+        let bound = 9.0 * (left.sqrt() / sigma + left / (sigma * sigma));
+        for (i, (few, all)) in values[0].iter().zip(&values[1]).enumerate() {
+            // Derivatives are those of values that change within a third of the range, or within an sd.
+            let scale = [1.0, 1.0, 3.0, 2.0 / sigma][i];
+            assert!((few - all).abs() <= scale * bound, "{i}: {few} {all} {bound}");
         }
     }
 }

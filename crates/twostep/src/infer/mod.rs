@@ -398,12 +398,16 @@ impl Prepared {
             let of_draw = shared_nodes(&all)?;
             let n_nodes = of_draw.iter().max()? + 1;
             let firsts: Vec<usize> = (0..n_nodes).filter_map(|h| of_draw.iter().position(|node| *node == h)).collect();
-            let functions = parts.iter().zip(&self.axes).map(|(processes, axes)| {
+            let terms = parts.iter().zip(&self.axes).zip(self.likelihoods.terms());
+            let functions = terms.map(|((processes, axes), term)| {
                 let nodes = processes.iter().map(|(gp, c, nuggets)| Nodes::new(gp, c, nuggets, &firsts).map(Arc::new));
                 let mut nodes = nodes.collect::<Option<Vec<_>>>()?;
                 Some(match axes {
                     Some(axes) => MarginalFunction::of_series(nodes, axes.clone(), self.series_errors),
-                    None => MarginalFunction::new(nodes.pop().filter(|_| nodes.is_empty())?),
+                    None => {
+                        let own = nodes.pop().filter(|_| nodes.is_empty())?;
+                        MarginalFunction::new(own, self.likelihoods.n_unknowns(), &term.data, term.affine.0)
+                    }
                 })
             });
             let functions = functions.collect::<Option<Vec<_>>>()?;

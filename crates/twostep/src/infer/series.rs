@@ -263,7 +263,10 @@ mod tests {
     use super::*;
     use crate::infer::{Likelihoods, Link, OutputTerm, Workspace};
     use crate::likelihood::{ErrorSharing, Family, Sd};
-    use crate::surrogate::{InputScale, Normalisation, PolynomialChaos, Scratch};
+    use crate::infer::marginal::Marginal;
+    use crate::surrogate::{
+        GaussianProcess, GpSpec, InputScale, Kernel, NodeScratch, Nodes, Normalisation, PolynomialChaos, Scratch,
+    };
 
     const AFFINE: (f64, f64) = (0.4, 1.3);
     const VARIANCES: [f64; 2] = [0.02, 0.05];
@@ -358,6 +361,125 @@ mod tests {
                         assert!((l[s] - exact).abs() <= bound, "{sd:?} {replicates:?}: {} {exact} {bound:e}", l[s]);
                     }
                 }
+            }
+        }
+    }
+
+    /// A series whose scores are processes, of one unknown and one condition, with two nodes of their hyper-parameters.
+    fn of_processes() -> (Series, Vec<Arc<Nodes>>, Matrix) {
+        let spec = GpSpec {
+            kernel: Kernel::Matern52,
+            length: None,
+            length_of: Vec::new(),
+            sd: "half-normal(1)".parse().unwrap(),
+            carrier: Some(2),
+        };
+        let (names, scale) = (["a".to_owned(), "b".to_owned()], InputScale { lower: -1.0, upper: 1.0, log: false });
+        let x = Matrix::from_fn(6, 2, |i, d| ((3 * i + 5 * d) as f64).sin());
+        let process = |k: usize| {
+            let z: Vec<f64> = (0..6).map(|i| (2.0 * x[(i, 0)] + k as f64).sin() + x[(i, 1)]).collect();
+            let process = GaussianProcess::new(1, Normalisation::None, (0.1, 1.5), &spec, &names, &[scale; 2]);
+            process.with_rows(&x, &z, &[0.02; 6])
+        };
+        let plain = series();
+        let components = plain.components().unwrap().clone();
+        let scores: Vec<Arc<dyn Surrogate>> = (0..2).map(|k| Arc::new(process(k)) as Arc<dyn Surrogate>).collect();
+        let series = Series::new(components, scores).unwrap();
+        // Terms of the carrier, two lengths, sd, sigma_a; of four draws two share a node each.
+        let rows = series.names().len() / 2;
+        let hyper = [[0.7, 0.9, 0.8, 0.1], [0.4, 1.3, 0.5, 0.2]];
+        let c = Matrix::from_fn(2 * rows, 4, |p, s| match (p % rows).checked_sub(rows - 4) {
+            Some(h) => hyper[s % 2][h] * if p < rows { 1.0 } else { 1.1 },
+            None => 0.0,
+        });
+        let nodes = (0..2).map(|k| {
+            let (own, nuggets) = series.score_draws(k, &c);
+            Arc::new(Nodes::new(series.scores()[k].gaussian_process().unwrap(), &own, &nuggets, &[0, 1]).unwrap())
+        });
+        let nodes = nodes.collect();
+        (series, nodes, c)
+    }
+
+    #[test]
+    fn functions_of_scores_are_integrated_out_exactly() {
+        let (series, nodes, c) = of_processes();
+        let family = Family::Normal.likelihood();
+        let sd = Sd::Prior("half-normal(1)".parse().unwrap());
+        let (omega, sigma, weights) = (0.3, 0.2, [0.7, -0.4]);
+        for (replicates, has_errors) in [([1, 1], true), ([2, 1], true), ([1, 1], false)] {
+            let (y, known, _) = measured(&sd, replicates);
+            let data = Reduced::new(&*family, &sd, None, &y, &known, ErrorSharing::Shared, true).unwrap();
+            let axes = Arc::new(OnAxes::new(&data, &series, AFFINE).unwrap());
+            let term = OutputTerm {
+                surrogate: Arc::new(series.clone()),
+                affine: AFFINE,
+                link: Link::Identity,
+                family: Arc::from(Family::Normal.likelihood()),
+                data: Arc::new(data),
+                error: ErrorSharing::Shared,
+                sigma: Some(0),
+                coefficients: c.clone(),
+                sigma_a: None,
+            };
+            let function = Marginal::of_series(nodes.clone(), axes, has_errors);
+            let likelihoods = Likelihoods::new(1, 1, vec![term], false).marginal(vec![function], &[0, 1]).unwrap();
+            let value = |x: [f64; 2]| {
+                let (mut workspace, mut l) = (Workspace::default(), vec![0.0; 2]);
+                likelihoods.set_unknowns(&x[..1], &mut workspace);
+                likelihoods.log_likelihoods(&x[1..], &workspace, &mut l);
+                l
+            };
+            let found = value([omega, sigma]);
+            let n = y.len();
+            let components = series.components().unwrap();
+            let conditions = Matrix::from_rows(2, 2, vec![omega, -0.5, omega, 0.8]);
+            let experiment = |i: usize| usize::from(known[(i, 0)] == 0.8);
+            let condition = n as f64 * 40.0 / (sigma * sigma);
+            for (h, l) in found.iter().enumerate() {
+                let scores: Vec<(Vec<f64>, Mat<f64>)> = (nodes.iter())
+                    .map(|nodes| {
+                        let mut scratch = NodeScratch::default();
+                        nodes.set(&conditions, &mut scratch);
+                        nodes.predict(h, &mut scratch)
+                    })
+                    .collect();
+                let curves: Vec<_> = (0..n).map(|i| components.at(known[(i, 1)])).collect();
+                let variances: Vec<f64> = nodes.iter().map(|nodes| nodes.nugget(h).powi(2)).collect();
+                let roots: Vec<Vec<f64>> = curves.iter().map(|curves| curves.error_roots(&variances)).collect();
+                let v = Mat::from_fn(n, n, |i, j| {
+                    let (a, b) = (experiment(i), experiment(j));
+                    let function: f64 = (0..2)
+                        .map(|k| curves[i].components()[k] * curves[j].components()[k] * scores[k].1[(a, b)])
+                        .sum();
+                    let error: f64 = roots[i].iter().zip(&roots[j]).map(|(a, b)| a * b).sum();
+                    let error = if a == b && has_errors { error } else { 0.0 };
+                    AFFINE.1.powi(2) * (function + error) + if i == j { sigma * sigma } else { 0.0 }
+                });
+                let r = Mat::from_fn(n, 1, |i, _| {
+                    let parts = curves[i].components().iter().zip(&scores);
+                    let mean = curves[i].mean() + parts.map(|(v, (mean, _))| v * mean[experiment(i)]).sum::<f64>();
+                    y[i] - AFFINE.0 - AFFINE.1 * mean
+                });
+                use faer::linalg::solvers::Solve;
+                let distance = (r.transpose() * v.partial_piv_lu().solve(&r))[(0, 0)];
+                let exact = -0.5 * (v.determinant().ln() + distance + n as f64 * (2.0 * std::f64::consts::PI).ln());
+                // Functions have variances of some tens at most, noise the least.
+                let bound = 64.0 * f64::EPSILON * condition * exact.abs().max(distance);
+                assert!((l - exact).abs() <= bound, "{replicates:?} {has_errors}: {l} {exact}");
+            }
+            let mut workspace = Workspace::default();
+            let (mut by_omega, mut by_sigma) = ([0.0], [0.0]);
+            likelihoods.set_unknowns(&[omega], &mut workspace);
+            likelihoods.pull(&[sigma], &weights, &mut workspace, &mut by_omega, &mut by_sigma);
+            let total = |x: [f64; 2]| value(x).iter().zip(weights).map(|(l, w)| w * l).sum::<f64>();
+            for (d, exact) in [by_omega[0], by_sigma[0]].into_iter().enumerate() {
+                let moved = |h: f64| total([omega + if d == 0 { h } else { 0.0 }, sigma + if d == 1 { h } else { 0.0 }]);
+                let h = 0.1 * f64::EPSILON.cbrt();
+                let difference = |h: f64| (moved(h) - moved(-h)) / (2.0 * h);
+                // Truncation, and rounding of values in matrices of that condition.
+                let rounding = condition * f64::EPSILON * total([omega, sigma]).abs().max(1.0) / h;
+                let bound = (difference(h) - difference(2.0 * h)).abs() + rounding;
+                assert!((exact - difference(h)).abs() <= bound, "{d}: {exact} {} ({bound:e})", difference(h));
             }
         }
     }

@@ -75,6 +75,9 @@ pub(super) struct Sweep<'a> {
     unknowns: Vec<String>,
 }
 
+/// Letters of a title that names what is swept.
+const LONG_TITLE: usize = 36;
+
 impl<'a> Sweep<'a> {
     /// Settings without trials are left out.
     pub(super) fn new(settings: impl Iterator<Item = (&'a Calibration, &'a Study)>) -> Self {
@@ -91,8 +94,13 @@ impl<'a> Sweep<'a> {
         let distinct = |k: usize| labels.iter().any(|label| label[k].1 != labels[0][k].1);
         for (i, (calibration, study)) in tried.iter().enumerate() {
             let others = (0..labels[i].len()).filter(|k| Some(*k) != key && distinct(*k));
-            let part = |k: usize| format!("{} = {}", last_part(&labels[i][k].0), labels[i][k].1);
-            let parts: Vec<String> = others.map(part).collect();
+            let named = |k: usize| format!("{} = {}", last_part(&labels[i][k].0), labels[i][k].1);
+            let parts: Vec<String> = others.clone().map(named).collect();
+            // Long titles are cut: words speak for themselves, numbers do not.
+            let is_long = parts.join(", ").chars().count() > LONG_TITLE;
+            let is_word = |k: usize| labels[i][k].1.parse::<f64>().is_err();
+            let short = |k: usize| if is_long && is_word(k) { labels[i][k].1.clone() } else { named(k) };
+            let parts: Vec<String> = others.map(short).collect();
             let setting = Tried { calibration, study, x: along.as_ref().map_or(i as f64, |(.., x)| x[i]) };
             let name = parts.join(", ");
             match groups.iter_mut().find(|group| group.name == name && axis.is_some()) {

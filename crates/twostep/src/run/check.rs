@@ -15,8 +15,10 @@ pub struct StudyPlan {
     pub label: Vec<(String, String)>,
     /// Runs of the simulator.
     pub runs: usize,
-    /// Output and number of coefficients of its surrogate.
+    /// Output and number of coefficients of its surrogate; of a series by principal components those of each.
     pub terms: Vec<(String, usize)>,
+    /// The outputs that are series by principal components.
+    pub by_components: Vec<String>,
     /// T-draws.
     pub t_draws: usize,
     /// What was measured.
@@ -64,6 +66,10 @@ impl StudyPlan {
             label: label.clone(),
             runs,
             terms,
+            by_components: (study.outputs.iter())
+                .filter(|output| output.surrogate.components().is_some())
+                .map(|output| output.name.clone())
+                .collect(),
             t_draws: study.train.draws,
             measurements,
             warnings,

@@ -374,6 +374,14 @@ impl Conditioned {
         self.factor.solve(b)
     }
 
+    /// `L^-1` of `C = L L'`.
+    fn half(&self) -> Mat<f64> {
+        let n = self.alpha.len();
+        let mut half = Mat::identity(n, n);
+        solve_lower_triangular_in_place(self.factor.L(), half.as_mut(), Par::Seq);
+        half
+    }
+
     /// `C^-1`.
     pub(crate) fn precision(&self) -> Mat<f64> {
         self.factor.inverse()
@@ -431,7 +439,16 @@ impl Surrogate for GaussianProcess {
 /// A process given each of several draws of its hyper-parameters, for many predictions of its function at several points together.
 pub(crate) struct Nodes {
     gp: GaussianProcess,
-    nodes: Vec<(Conditioned, Mat<f64>)>,
+    nodes: Vec<Node>,
+}
+
+/// A draw of the hyper-parameters. Of a covariance `C = L L'` that is close to singular, as that of runs without noise is, products with
+/// `L^-1` lose the root of what those with `C^-1` do.
+struct Node {
+    at: Conditioned,
+    /// `L^-1`, and `L^-1 z`.
+    half: Mat<f64>,
+    half_z: Vec<f64>,
 }
 
 /// The node of every T-draw, where draws of several processes with their nuggets share draws of their hyper-parameters; none where
@@ -459,8 +476,28 @@ pub(crate) struct NodeScratch {
     /// Functions of the trend at the points, and these times their prior variances.
     trend: Matrix,
     weighted: Matrix,
+    /// Axes that predictions are made on in place of the points, where these are many.
+    pub(crate) axes: Option<Arc<Matrix>>,
+    /// Prior mean of the trend, and its covariances with the rows and with itself: at the points, or on the axes.
+    trend_mean: Vec<f64>,
+    trend_with_rows: Matrix,
+    trend_own: Matrix,
+    /// Inputs in which the points differ from each other, and the points' values of these.
+    differing: Vec<usize>,
+    known: Matrix,
+    /// How often these have changed, and the products of their kernels that each node has made for them.
+    version: usize,
+    kernels: Vec<KnownKernels>,
     table: Vec<f64>,
     g: Vec<f64>,
+}
+
+/// Products of kernels over some of the inputs: of the rows with the points, and of the points with each other.
+#[derive(Clone, Debug, Default)]
+struct KnownKernels {
+    version: usize,
+    with_rows: Matrix,
+    own: Matrix,
 }
 
 impl Nodes {
@@ -472,8 +509,9 @@ impl Nodes {
             let nugget = key.pop()?;
             let sd = key.pop()?;
             let at = gp.condition(rows, Hyper { lengths: key, sd, nugget })?;
-            let precision = at.precision();
-            Some((at, precision))
+            let half = at.half();
+            let half_z = (0..rows.len()).map(|i| (0..=i).map(|j| half[(i, j)] * rows.z[j]).sum()).collect();
+            Some(Node { at, half, half_z })
         };
         let nodes = draws.iter().map(condition).collect::<Option<_>>()?;
         Some(Self { gp: gp.clone(), nodes })
@@ -490,16 +528,44 @@ impl Nodes {
         self.len() as f64 * (n * n * g + n * g * g)
     }
 
+    /// Orthonormal axes (columns) of the points with these known inputs, which follow `n_unknowns` others that they share: functions of the
+    /// process differ along them, and beside them by `least` of its variance at most.
+    pub(crate) fn axes(&self, n_unknowns: usize, points: &Matrix, least: f64) -> Option<Matrix> {
+        let (n, scales) = (points.rows(), self.gp.carrier.scales());
+        let known = n_unknowns..scales.len();
+        let u = Matrix::from_fn(n, known.len(), |g, d| scales[n_unknowns + d].scaled(points[(g, d)]).0);
+        let trend = self.gp.trend.products(known, points);
+        let kernel = |h: usize, a: usize, b: usize| -> f64 {
+            let lengths = &self.nodes[h].at.hyper.lengths[n_unknowns..];
+            let parts = u.row(a).iter().zip(u.row(b)).zip(lengths);
+            parts.map(|((a, b), length)| self.gp.kernel.value((a - b).abs() / length)).product()
+        };
+        let mut sum = Mat::from_fn(n, n, |a, b| {
+            let mean = (0..self.len()).map(|h| kernel(h, a, b)).sum::<f64>() / self.len() as f64;
+            mean + trend.row(a).iter().zip(trend.row(b)).map(|(f, g)| f * g).sum::<f64>()
+        });
+        sum *= faer::Scale((0..n).map(|i| sum[(i, i)]).sum::<f64>().recip());
+        let eigen = sum.self_adjoint_eigen(Side::Lower).ok()?;
+        let (vectors, values) = (eigen.U(), eigen.S().column_vector());
+        // Values ascend; those that are left out sum to `least`.
+        let mut left = 0.0;
+        let first = (0..n).find(|&j| {
+            left += values[j].max(0.0);
+            left > least
+        })?;
+        Some(Matrix::from_fn(n, n - first, |i, j| vectors[(i, first + j)]))
+    }
+
     /// The nugget of a node.
     pub(crate) fn nugget(&self, node: usize) -> f64 {
-        self.nodes[node].0.hyper.nugget
+        self.nodes[node].at.hyper.nugget
     }
 
     fn rows(&self) -> &GpRows {
         self.gp.rows.as_deref().expect("checked when the nodes were made")
     }
 
-    /// Makes ready for [`Self::predict`] and [`Self::pull`] at these points, a row each.
+    /// Makes ready for [`Self::predict`], on the axes of `scratch` where it has any, and [`Self::pull`] at these points, a row each.
     pub(crate) fn set(&self, x: &Matrix, scratch: &mut NodeScratch) {
         let (scales, prior) = (self.gp.carrier.scales(), &self.gp.trend_prior);
         scratch.u.reshape(x.rows(), x.cols());
@@ -515,29 +581,97 @@ impl Nodes {
                 scratch.weighted[(g, p)] = scratch.trend[(g, p)] * sd * sd;
             }
         }
+        let mean = |g: usize| scratch.trend.row(g).iter().zip(prior).map(|(f, (mean, _))| f * mean).sum::<f64>();
+        let mean: Vec<f64> = (0..x.rows()).map(mean).collect();
+        // The trend's functions weighted by their prior variances, on the axes.
+        let axes = scratch.axes.clone();
+        let (mut own, mut weighted) = (Matrix::default(), Matrix::default());
+        let (trend, weighted) = match &axes {
+            Some(axes) => {
+                own.reshape(axes.cols(), prior.len());
+                own.data_mut().fill(0.0);
+                own.add_transposed_product(axes, &scratch.trend);
+                weighted.reshape(axes.cols(), prior.len());
+                weighted.data_mut().fill(0.0);
+                weighted.add_transposed_product(axes, &scratch.weighted);
+                let along = |j: usize| (0..x.rows()).map(|g| axes[(g, j)] * mean[g]).sum();
+                scratch.trend_mean = (0..axes.cols()).map(along).collect();
+                (&own, &weighted)
+            }
+            None => {
+                scratch.trend_mean = mean;
+                (&scratch.trend, &scratch.weighted)
+            }
+        };
+        scratch.trend_with_rows.set_product_transposed(&self.rows().trend, weighted);
+        scratch.trend_own.set_product_transposed(trend, weighted);
+        let u = &scratch.u;
+        let differs = |d: &usize| (1..u.rows()).any(|g| u[(g, *d)] != u[(0, *d)]);
+        let differing: Vec<usize> = (0..u.cols()).filter(differs).collect();
+        let known = u.select_cols(&differing);
+        // Unknowns are the same at all points, and known inputs at every call: kernels of the latter are made once.
+        if scratch.version == 0 || (&differing, &known) != (&scratch.differing, &scratch.known) {
+            (scratch.differing, scratch.known) = (differing, known);
+            scratch.version += 1;
+        }
+        scratch.kernels.resize_with(self.len(), KnownKernels::default);
     }
 
-    /// Covariances of the points with the rows, trend and process together.
+    /// Makes the kernels of inputs in which the points differ.
+    fn set_kernels(&self, node: usize, scratch: &mut NodeScratch) {
+        let NodeScratch { u, axes, differing, version, kernels, .. } = scratch;
+        if kernels[node].version == *version {
+            return;
+        }
+        let (rows, hyper) = (self.rows(), &self.nodes[node].at.hyper);
+        let kernel = |a: &[f64], b: &[f64]| -> f64 {
+            differing.iter().map(|&d| self.gp.kernel.value((a[d] - b[d]).abs() / hyper.lengths[d])).product()
+        };
+        let mut with_rows = Matrix::from_fn(rows.len(), u.rows(), |i, g| kernel(rows.u.row(i), u.row(g)));
+        let mut own = Matrix::from_fn(u.rows(), u.rows(), |g, h| kernel(u.row(g), u.row(h)));
+        if let Some(axes) = axes {
+            let (of_points, mut half) = (own, Matrix::default());
+            half.set_product(&of_points, axes);
+            own = Matrix::zeros(axes.cols(), axes.cols());
+            own.add_transposed_product(axes, &half);
+            let at_points = with_rows;
+            with_rows = Matrix::default();
+            with_rows.set_product(&at_points, axes);
+        }
+        kernels[node] = KnownKernels { version: *version, with_rows, own };
+    }
+
+    /// Covariances of the points with the rows, or of the axes, trend and process together.
     fn with_rows(&self, node: usize, scratch: &NodeScratch) -> Mat<f64> {
-        let (rows, hyper) = (self.rows(), &self.nodes[node].0.hyper);
-        Mat::from_fn(rows.len(), scratch.u.rows(), |i, g| {
-            let trend: f64 = rows.trend.row(i).iter().zip(scratch.weighted.row(g)).map(|(a, b)| a * b).sum();
-            trend + self.gp.covariance(scratch.u.row(g), rows.u.row(i), hyper)
-        })
+        let (rows, hyper) = (self.rows(), &self.nodes[node].at.hyper);
+        let mut same: Vec<usize> = (0..hyper.lengths.len()).collect();
+        same.retain(|d| !scratch.differing.contains(d));
+        let shared = |i: usize| {
+            let parts = same.iter().map(|&d| {
+                let r = (scratch.u[(0, d)] - rows.u[(i, d)]).abs() / hyper.lengths[d];
+                let (factor, exponent, _) = self.gp.kernel.parts(r);
+                (factor, exponent)
+            });
+            let (factor, exponent) = parts.fold((1.0, 0.0), |(f, e), (factor, exponent)| (f * factor, e + exponent));
+            hyper.sd * hyper.sd * factor * exponent.exp()
+        };
+        let shared: Vec<f64> = (0..rows.len()).map(shared).collect();
+        let kernels = &scratch.kernels[node].with_rows;
+        Mat::from_fn(rows.len(), kernels.cols(), |i, g| scratch.trend_with_rows[(i, g)] + shared[i] * kernels[(i, g)])
     }
 
     /// Mean and covariance of the function at the points that were set.
-    pub(crate) fn predict(&self, node: usize, scratch: &NodeScratch) -> (Vec<f64>, Mat<f64>) {
-        let (at, precision) = &self.nodes[node];
-        let with_rows = self.with_rows(node, scratch);
-        let n_points = scratch.u.rows();
-        let of_trend = |g: usize| scratch.trend.row(g).iter().zip(&self.gp.trend_prior).map(|(f, (m, _))| f * m);
-        let from_rows = |g: usize| at.alpha.iter().enumerate().map(|(i, a)| a * with_rows[(i, g)]).sum::<f64>();
-        let mean = (0..n_points).map(|g| of_trend(g).sum::<f64>() + from_rows(g)).collect();
-        let explained = with_rows.transpose() * (precision * &with_rows);
+    pub(crate) fn predict(&self, node: usize, scratch: &mut NodeScratch) -> (Vec<f64>, Mat<f64>) {
+        self.set_kernels(node, scratch);
+        let Node { at, half, half_z } = &self.nodes[node];
+        let explained_half = half * self.with_rows(node, scratch);
+        let n_points = scratch.trend_mean.len();
+        let from_rows = |g: usize| half_z.iter().enumerate().map(|(i, z)| z * explained_half[(i, g)]).sum::<f64>();
+        let mean = (0..n_points).map(|g| scratch.trend_mean[g] + from_rows(g)).collect();
+        let explained = explained_half.transpose() * &explained_half;
         let covariance = Mat::from_fn(n_points, n_points, |g, h| {
-            let trend: f64 = scratch.trend.row(g).iter().zip(scratch.weighted.row(h)).map(|(a, b)| a * b).sum();
-            let prior = trend + self.gp.covariance(scratch.u.row(g), scratch.u.row(h), &at.hyper);
+            let own = at.hyper.sd * at.hyper.sd * scratch.kernels[node].own[(g, h)];
+            let prior = scratch.trend_own[(g, h)] + own;
             prior - 0.5 * (explained[(g, h)] + explained[(h, g)])
         });
         (mean, covariance)
@@ -553,8 +687,12 @@ impl Nodes {
         x_bar: &mut Matrix,
         scratch: &mut NodeScratch,
     ) {
-        let ((at, precision), rows) = (&self.nodes[node], self.rows());
-        let solved = precision * self.with_rows(node, scratch);
+        let (Node { at, half, .. }, rows) = (&self.nodes[node], self.rows());
+        let with_rows = Mat::from_fn(rows.len(), x.rows(), |i, g| {
+            let trend: f64 = rows.trend.row(i).iter().zip(scratch.weighted.row(g)).map(|(a, b)| a * b).sum();
+            trend + self.gp.covariance(scratch.u.row(g), rows.u.row(i), &at.hyper)
+        });
+        let solved = half.transpose() * (half * with_rows);
         let rest = &solved * covariance_bar;
         let n_points = x.rows();
         for g in 0..n_points {

@@ -396,7 +396,7 @@ impl<'a> GpFit<'a> {
     }
 
     /// What the carrier cannot follow of a function of the posterior, in the root mean square over the inputs' range, beside the sd that the
-    /// function has there.
+    /// function has there. None where it is below a thousandth of the outputs' sd, as of runs that leave next to nothing open.
     pub(super) fn carrier_loss(&self) -> Option<f64> {
         const POINTS: usize = 64;
         let node = &self.nodes[self.nodes.len() / 2];
@@ -439,7 +439,10 @@ impl<'a> GpFit<'a> {
             lost += (hyper.sd * hyper.sd * variance - node.explained(&with_rows)).max(0.0) + mean * mean;
             all += self.gp.predict_at(rows, node, &x).1;
         }
-        Some((lost / all).sqrt())
+        let n = rows.len() as f64;
+        let mean = rows.z.iter().sum::<f64>() / n;
+        let spread = rows.z.iter().map(|z| (z - mean).powi(2)).sum::<f64>() / n;
+        (lost / POINTS as f64 > 1e-6 * spread).then(|| (lost / all).sqrt())
     }
 
     /// Predictions of every row without its run, exact for each draw of the hyper-parameters.

@@ -337,3 +337,101 @@ fn report(
         series: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    const RUNS: usize = 24;
+
+    /// Runs whose series have two components: `a sin(t/2) + 0.3 b cos(t)` on a line, at the coordinates that `has` leaves.
+    fn rows(at: &[f64], has: impl Fn(usize, usize) -> bool) -> (Rows, Matrix) {
+        let scores = Matrix::from_fn(RUNS, 2, |i, k| (1.7 * i as f64 + 2.0 * k as f64 * i as f64).sin());
+        let (mut x, mut z, mut runs) = (Vec::new(), Vec::new(), Vec::new());
+        for i in 0..RUNS {
+            for (j, t) in at.iter().enumerate().filter(|(j, _)| has(i, *j)) {
+                let _ = j;
+                x.extend([scores[(i, 0)], *t]);
+                z.push(0.2 * t + scores[(i, 0)] * (0.5 * t).sin() + 0.3 * scores[(i, 1)] * t.cos());
+                runs.push(i);
+            }
+        }
+        let n = z.len();
+        (Rows::of(true, &Matrix::from_rows(n, 2, x), &z, &vec![0.0; n], &runs), scores)
+    }
+
+    fn at() -> Vec<f64> {
+        (0..15).map(|j| 0.5 * f64::from(j)).collect()
+    }
+
+    /// Series of two components are found again; with gaps too, whose values the others tell.
+    #[test]
+    fn gaps_are_filled_by_what_the_other_runs_say() {
+        let all = rows(&at(), |_, _| true).0;
+        let gaps = |i: usize, j: usize| !(i % 4 == 1 && (5..9).contains(&j)) && !(i == 2 && j > 8);
+        let (some, _) = rows(&at(), gaps);
+        let complete = Aligned::new(&all);
+        let gappy = Aligned::new(&some);
+        let expected = complete.components().unwrap();
+        let found = gappy.components().unwrap();
+        assert_eq!((expected.len(), found.len()), (2, 2));
+        assert!(1.0 - expected.share() < 1e-12, "{}", expected.share());
+        let (scores, known) = (gappy.scores(&found), complete.scores(&expected));
+        for i in 0..RUNS {
+            let (mut own, mut right) = (Vec::new(), Vec::new());
+            for j in 0..at().len() {
+                let value = |components: &Components, scores: &[Vec<Option<(f64, f64)>>]| {
+                    let (mean, v) = components.known(j);
+                    mean + (0..2).map(|k| v[k] * scores[k][i].unwrap().0).sum::<f64>()
+                };
+                own.push(value(&found, &scores));
+                right.push(value(&expected, &known));
+            }
+            // Rounds end once nothing changes by 1e-8 sds; they converge by a factor of a half or better, and the sd is below two.
+            let gap = own.iter().zip(&right).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(gap < 1e-6, "run {i}: {gap}");
+            let is_whole = (0..at().len()).all(|j| gaps(i, j));
+            assert!(!is_whole || scores.iter().all(|of| of[i].unwrap().1 == 0.0), "a whole run's scores are known");
+        }
+    }
+
+    /// Runs that share no coordinate are interpolated; what a straight line between values 0.1 apart misses is below
+    /// `0.1^2 / 8` times the second derivative, 0.55 at most.
+    #[test]
+    fn runs_with_steps_of_their_own_share_a_grid() {
+        let (mut x, mut z, mut runs) = (Vec::new(), Vec::new(), Vec::new());
+        let score = |i: usize| (1.7 * i as f64).sin();
+        for i in 0..RUNS {
+            for j in 0..71 {
+                let t = 0.1 * f64::from(j) + 0.001 * i as f64;
+                x.extend([score(i), t]);
+                z.push(score(i) * (0.5 * t).sin());
+                runs.push(i);
+            }
+        }
+        let n = z.len();
+        let rows = Rows::of(true, &Matrix::from_rows(n, 2, x), &z, &vec![0.0; n], &runs);
+        let aligned = Aligned::new(&rows);
+        let components = aligned.components().unwrap();
+        assert_eq!((components.len(), aligned.at.len()), (1, 71));
+        for i in 0..RUNS {
+            for (j, t) in aligned.at.iter().enumerate().filter(|(j, _)| !aligned.values[(i, *j)].is_nan()) {
+                let gap = (aligned.values[(i, j)] - score(i) * (0.5 * t).sin()).abs();
+                assert!(gap <= 0.01 / 8.0 * 0.55, "{gap}");
+            }
+        }
+    }
+
+    #[test]
+    fn series_that_do_not_vary_have_one_component_of_nothing() {
+        let (x, z): (Vec<f64>, Vec<f64>) = ((0..24).flat_map(|i| [f64::from(i / 3), f64::from(i % 3)]).collect(), vec![2.0; 24]);
+        let runs: Vec<usize> = (0..24).map(|i| i / 3).collect();
+        let rows = Rows::of(true, &Matrix::from_rows(24, 2, x), &z, &[0.0; 24], &runs);
+        let aligned = Aligned::new(&rows);
+        let components = aligned.components().unwrap();
+        assert_eq!((components.len(), components.share()), (1, 1.0));
+        assert!(aligned.scores(&components)[0].iter().all(|score| *score == Some((0.0, 0.0))));
+    }
+}
