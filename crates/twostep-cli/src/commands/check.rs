@@ -71,7 +71,8 @@ impl Check {
 fn text_of(plan: &StudyPlan) -> String {
     let head = if plan.label.is_empty() { String::new() } else { format!("{}\n", describe(&plan.label)) };
     let of_each = |output: &String| if plan.by_components.contains(output) { " for each component" } else { "" };
-    let terms = plan.terms.iter().map(|(output, n)| format!("{output}: {}{}", counted(*n, "coefficient"), of_each(output)));
+    let terms =
+        plan.terms.iter().map(|(output, n)| format!("{output}: {}{}", counted(*n, "coefficient"), of_each(output)));
     let terms: Vec<String> = terms.collect();
     let listed = |counts: &[(String, usize)], what: &str| {
         let of_output = |(output, n): &(String, usize)| format!("{} of {output}", counted(*n, what));

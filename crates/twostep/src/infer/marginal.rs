@@ -141,7 +141,8 @@ impl Marginal {
 
     /// Mean of `M~` at every group, or along the axes, and the covariance of `factor M~`, errors that are propagated with it.
     fn predict(&self, node: usize, factor: f64, ws: &mut MarginalWorkspace) -> (Vec<f64>, Mat<f64>) {
-        let mut predicted = self.processes.iter().zip(&mut ws.scratch).map(|(nodes, scratch)| nodes.predict(node, scratch));
+        let mut predicted =
+            self.processes.iter().zip(&mut ws.scratch).map(|(nodes, scratch)| nodes.predict(node, scratch));
         let Some(OfSeries { axes, has_errors }) = &self.series else {
             let (mean, mut covariance) = predicted.next().expect("a process");
             covariance *= faer::Scale(factor * factor);
@@ -178,7 +179,8 @@ impl Marginal {
                     Some(axes) => {
                         let v = |value: f64| value.max(0.0) + noise.of_class[0].0;
                         // Logarithms of products of some, which are far from the least and the largest number.
-                        let log_det: f64 = axes.chunks(8).map(|some| some.iter().map(|a| v(a.0)).product::<f64>().ln()).sum();
+                        let log_det: f64 =
+                            axes.chunks(8).map(|some| some.iter().map(|a| v(a.0)).product::<f64>().ln()).sum();
                         log_det + axes.iter().map(|(value, along)| along * along / v(*value)).sum::<f64>()
                     }
                     None => self.distance(at, term, &noise).map_or(f64::INFINITY, |(distance, ..)| distance),

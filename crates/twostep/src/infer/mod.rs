@@ -48,10 +48,10 @@ use crate::surrogate::{Nodes, Surrogate, shared_nodes};
 use crate::train::{TrainedOutput, output_draws};
 use engine_exact::LinearGaussian;
 use marginal::Marginal as MarginalFunction;
-use series::OnAxes;
 use propagation::{Method, Propagation, Targets};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use series::OnAxes;
 use std::sync::{Arc, OnceLock};
 
 /// Measurements of one output.
@@ -265,11 +265,7 @@ impl Prepared {
                 )
             })?;
             let replicated = reduced.rows.len() > reduced.points.rows();
-            if spec.sigma_a
-                && replicated
-                && spec.error == ErrorSharing::Shared
-                && family.name() == "student-t"
-            {
+            if spec.sigma_a && replicated && spec.error == ErrorSharing::Shared && family.name() == "student-t" {
                 return Err(Error::invalid(
                     "infer.error",
                     format!("student-t noise cannot carry a sigma_a that the replicates of `{}` share", output.name),
@@ -291,7 +287,11 @@ impl Prepared {
                 let variances = series.mean_error_variances(&coefficients, &problem.draws.weights());
                 let (data, surrogate) = axes.decorrelated(&variances).ok_or_else(|| {
                     let found = "the covariance of the surrogate's errors has no eigenvectors";
-                    Error::failed(place(), found, "check the measured coordinates, and the runs for values that are not numbers")
+                    Error::failed(
+                        place(),
+                        found,
+                        "check the measured coordinates, and the runs for values that are not numbers",
+                    )
                 })?;
                 (reduced, term_of) = (data, (surrogate, (0.0, axes.factor)));
             }
@@ -603,7 +603,9 @@ fn infer_part(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &d
         match method {
             Method::Point => {
                 posterior.trust += "; ignores the surrogate's uncertainty";
-                let is_own = |s: &dyn Surrogate| !s.priors().is_empty() || s.gaussian_process().is_some() || s.series().is_some();
+                let is_own = |s: &dyn Surrogate| {
+                    !s.priors().is_empty() || s.gaussian_process().is_some() || s.series().is_some()
+                };
                 let is_foreign = |surrogate: &dyn Surrogate| !is_own(surrogate);
                 if prepared.outputs.iter().any(|output| is_foreign(&*output.surrogate)) {
                     posterior.warnings.push(

@@ -97,7 +97,17 @@ impl OnAxes {
         }
         out.points = Matrix::from_rows(n + rows.len(), last + 1, points);
         let loadings = Matrix::from_rows(n, components.len(), loadings);
-        Some(Self { data: out, conditions, experiment, loadings, left_out, of_rows, rows, series: series.clone(), factor })
+        Some(Self {
+            data: out,
+            conditions,
+            experiment,
+            loadings,
+            left_out,
+            of_rows,
+            rows,
+            series: series.clone(),
+            factor,
+        })
     }
 
     /// Covariance of the errors between the values, on the scale of eta, where those of the scores have these variances.
@@ -228,9 +238,8 @@ fn axes(data: &Reduced, groups: &[usize], components: &Components, (shift, facto
     let along = |j: usize, of: &dyn Fn(usize) -> f64| (0..n).map(|i| axes[(i, j)] * of(i)).sum::<f64>();
     let values: Vec<f64> = (0..n_axes).map(|j| along(j, &|i| residual[i])).collect();
     let on_axes = (0..n_axes).map(|j| (0..width).map(|f| along(j, &|i| curves[i][f])).collect()).collect();
-    let beside: f64 = (0..n)
-        .map(|i| (residual[i] - (0..n_axes).map(|j| axes[(i, j)] * values[j]).sum::<f64>()).powi(2))
-        .sum();
+    let beside: f64 =
+        (0..n).map(|i| (residual[i] - (0..n_axes).map(|j| axes[(i, j)] * values[j]).sum::<f64>()).powi(2)).sum();
     Some((values, on_axes, ((n - n_axes) as f64, beside)))
 }
 
@@ -261,9 +270,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+    use crate::infer::marginal::Marginal;
     use crate::infer::{Likelihoods, Link, OutputTerm, Workspace};
     use crate::likelihood::{ErrorSharing, Family, Sd};
-    use crate::infer::marginal::Marginal;
     use crate::surrogate::{
         GaussianProcess, GpSpec, InputScale, Kernel, NodeScratch, Nodes, Normalisation, PolynomialChaos, Scratch,
     };
@@ -337,7 +346,8 @@ mod tests {
                 let mut eta = Matrix::default();
                 series.predict(&x, &c, &mut eta, &mut Scratch::default());
                 let components = series.components().unwrap();
-                let roots: Vec<Vec<f64>> = (0..n).map(|i| components.at(known[(i, 1)]).error_roots(&VARIANCES)).collect();
+                let roots: Vec<Vec<f64>> =
+                    (0..n).map(|i| components.at(known[(i, 1)]).error_roots(&VARIANCES)).collect();
                 let noise = |i: usize| match &sd {
                     Sd::Prior(_) => sigma,
                     Sd::Fixed(sd) => *sd,
@@ -473,7 +483,8 @@ mod tests {
             likelihoods.pull(&[sigma], &weights, &mut workspace, &mut by_omega, &mut by_sigma);
             let total = |x: [f64; 2]| value(x).iter().zip(weights).map(|(l, w)| w * l).sum::<f64>();
             for (d, exact) in [by_omega[0], by_sigma[0]].into_iter().enumerate() {
-                let moved = |h: f64| total([omega + if d == 0 { h } else { 0.0 }, sigma + if d == 1 { h } else { 0.0 }]);
+                let moved =
+                    |h: f64| total([omega + if d == 0 { h } else { 0.0 }, sigma + if d == 1 { h } else { 0.0 }]);
                 let h = 0.1 * f64::EPSILON.cbrt();
                 let difference = |h: f64| (moved(h) - moved(-h)) / (2.0 * h);
                 // Truncation, and rounding of values in matrices of that condition.

@@ -273,10 +273,10 @@ fn surrogate(output: &Output, trained: Option<&TrainedOutput>) -> String {
     let score = spec.components();
     let scores = score.as_ref().map_or(String::new(), |_| {
         let found = trained.and_then(|own| own.report.series);
-        let number = found.map_or("few".to_owned(), |found| {
-            format!("{} (with {:.2} % of the variance)", found.components, 100.0 * found.share)
+        let (number, share) = found.map_or(("few".to_owned(), String::new()), |found| {
+            (found.components.to_string(), format!(" (with {:.2} % of their variance)", 100.0 * found.share))
         });
-        format!("{number} principal components of its runs, the score of each modelled by ")
+        format!("{number} principal components of its runs{share}, the score of each modelled by ")
     });
     let kind = match score.as_ref().map_or(&spec.kind, |score| &score.kind) {
         SurrogateKind::Pce { degree, coefficients, .. } => {
@@ -443,7 +443,14 @@ fn i_step(findings: &Findings) -> String {
                 .to_owned(),
         );
     }
-    sentences.push(match (study.infer.sigma_a, study.infer.error) {
+    let by_components = |output: &Output| output.surrogate.components().is_some();
+    if study.outputs.iter().any(by_components) && study.infer.series_errors {
+        sentences.push(
+            "Errors of the scores, and what the components leave out, entered the likelihood with their covariance over the coordinate."
+                .to_owned(),
+        );
+    }
+    let of_values = match (study.infer.sigma_a, study.infer.error) {
         (false, _) => {
             "The approximation error of the surrogate was not added to the noise of the measurements.".to_owned()
         }
@@ -456,7 +463,10 @@ fn i_step(findings: &Findings) -> String {
             "The approximation error of the surrogate was added to the noise of each measurement independently."
                 .to_owned()
         }
-    });
+    };
+    if !study.outputs.iter().all(by_components) || !study.infer.series_errors {
+        sentences.push(of_values);
+    }
     if !others.is_empty() {
         sentences.push(format!("For comparison the same was done by {}.", listed(&others)));
     }

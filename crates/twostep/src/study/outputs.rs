@@ -224,7 +224,11 @@ impl<'d> Parts<'_, 'd> {
         let default = if is_process { "half-normal(0.1)" } else { "exponential(1)" };
         if let Some(field) = self.own("series").filter(|_| kind == "formula" && self.has_components()) {
             let help = "write series = \"coordinate\", or kind = \"pce\"".to_owned();
-            field.refuse("a formula gives values of the series, not scores of its components", "not with a formula", help);
+            field.refuse(
+                "a formula gives values of the series, not scores of its components",
+                "not with a formula",
+                help,
+            );
         }
         let sigma_a = section.read("sigma_a", parsed(default).map(SigmaA::Prior), |field| {
             Some(Some(if field.is_text() {

@@ -99,7 +99,8 @@ fn unsuitable(method: TrainMethod, outputs: &[Output], names: &Names) -> Option<
         let found = format!("nodes are for one surrogate, not for those of the components of `{}`", output.name);
         return Some((found, "use method = \"exact\", or series = \"coordinate\""));
     }
-    let kind = |output: &Output| output.surrogate.components().map_or(output.surrogate.kind.clone(), |score| score.kind);
+    let kind =
+        |output: &Output| output.surrogate.components().map_or(output.surrogate.kind.clone(), |score| score.kind);
     let is_process = |output: &&Output| matches!(kind(output), SurrogateKind::Gp { .. });
     if let Some(output) = outputs.iter().find(is_process).filter(|_| method != TrainMethod::Auto) {
         let found =

@@ -455,7 +455,8 @@ struct Node {
 /// there are not two T-draws of each node, as of centroids.
 pub(crate) fn shared_nodes(processes: &[(&GaussianProcess, &Matrix, &[f64])]) -> Option<Vec<usize>> {
     let n_draws = processes.first()?.1.cols();
-    let key = |s: usize| -> Vec<f64> { processes.iter().flat_map(|(gp, c, nuggets)| gp.hyper_of(c, nuggets, s)).collect() };
+    let key =
+        |s: usize| -> Vec<f64> { processes.iter().flat_map(|(gp, c, nuggets)| gp.hyper_of(c, nuggets, s)).collect() };
     let mut keys: Vec<Vec<f64>> = Vec::new();
     let of_draw: Vec<usize> = (0..n_draws)
         .map(|s| {

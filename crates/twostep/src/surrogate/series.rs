@@ -137,7 +137,6 @@ impl Components {
         self.curves.eval(t, &mut values, &mut slopes);
         Curves { values, slopes, of: self }
     }
-
 }
 
 /// Mean, components and left-out directions at one coordinate.
@@ -410,10 +409,8 @@ mod tests {
         let mean: Vec<f64> = at.iter().map(|t| 1.0 + 0.1 * t).collect();
         let components = Matrix::from_fn(7, 2, |i, k| (0.2 * (k + 1) as f64 * at[i]).sin());
         let left_out = Matrix::from_fn(7, 1, |i, _| 0.01 * i as f64);
-        let scales = vec![
-            InputScale { lower: 1.0, upper: 3.0, log: false },
-            InputScale { lower: 0.1, upper: 10.0, log: true },
-        ];
+        let scales =
+            vec![InputScale { lower: 1.0, upper: 3.0, log: false }, InputScale { lower: 0.1, upper: 10.0, log: true }];
         let prior: Marginal = "normal(0, 1)".parse().expect("a prior");
         let score = PolynomialChaos::new(2, Normalisation::Orthonormal, prior, scales);
         let scores: Vec<Arc<dyn Surrogate>> = vec![Arc::new(score.clone()), Arc::new(score)];
@@ -438,7 +435,8 @@ mod tests {
         let separated = series.separated(1, &points).expect("a polynomial");
         let unknown = Matrix::from_rows(1, 1, vec![1.7]);
         let of_unknowns = series.basis.products(0..1, &unknown);
-        let of_unknowns: Vec<f64> = (0..series.basis.len()).map(|p| series.basis.factor(p) * of_unknowns[(0, p)]).collect();
+        let of_unknowns: Vec<f64> =
+            (0..series.basis.len()).map(|p| series.basis.factor(p) * of_unknowns[(0, p)]).collect();
         let weights = separated.weights(&of_unknowns, &c);
         let x = Matrix::from_fn(4, 3, |i, d| if d == 0 { 1.7 } else { points[(i, d - 1)] });
         let mut eta = Matrix::default();

@@ -267,8 +267,7 @@ impl TrainedOutput {
         let Some((series, components)) = series else {
             return Matrix::from_fn(x.rows(), sigma_a.len(), |_, s| sigma_a[s]);
         };
-        let variances: Vec<Vec<f64>> =
-            (0..sigma_a.len()).map(|s| series.error_variances(coefficients, s)).collect();
+        let variances: Vec<Vec<f64>> = (0..sigma_a.len()).map(|s| series.error_variances(coefficients, s)).collect();
         let curves: Vec<_> = (0..x.rows()).map(|i| components.at(x[(i, x.cols() - 1)])).collect();
         let sd = |i: usize, s: usize| self.affine.1 * curves[i].error_variance(&variances[s]).sqrt();
         Matrix::from_fn(x.rows(), sigma_a.len(), sd)
@@ -469,8 +468,7 @@ pub fn train(
             (None, None) => fit.train(spec, tasks.len(), stream, monitor)?,
         };
         let components = surrogate.series().and_then(Series::components);
-        block.report.series =
-            components.map(|found| SeriesReport { components: found.len(), share: found.share() });
+        block.report.series = components.map(|found| SeriesReport { components: found.len(), share: found.share() });
         block.report.advise();
         blocks.push(block);
     }

@@ -1,8 +1,6 @@
 //! The T-step of series: principal components of the runs, and a T-posterior of each component's scores.
 
-use super::{
-    Block, Fit, LeaveOneOut, OutputTask, ParameterSummary, Predicted, Rows, TReport, TrainSpec, TrainingSet,
-};
+use super::{Block, Fit, LeaveOneOut, OutputTask, ParameterSummary, Predicted, Rows, TReport, TrainSpec, TrainingSet};
 use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
@@ -141,9 +139,13 @@ impl Aligned {
             let expected = if n_known < m { expected_scores(components, row) } else { None };
             let of_component = |k: usize| {
                 // The projection of noise; as if the missing values had that of the known ones.
-                let noise: f64 = (0..m).filter(|&j| !row[j].is_nan()).map(|j| {
-                    (components.known(j).1[k] * self.noise[(i, j)]).powi(2)
-                }).sum::<f64>() / squares[k].powi(2) * m as f64 / n_known as f64;
+                let noise: f64 = (0..m)
+                    .filter(|&j| !row[j].is_nan())
+                    .map(|j| (components.known(j).1[k] * self.noise[(i, j)]).powi(2))
+                    .sum::<f64>()
+                    / squares[k].powi(2)
+                    * m as f64
+                    / n_known as f64;
                 let noise = if squares[k] > 0.0 { noise } else { 0.0 };
                 if n_known == m {
                     let sum: f64 = (0..m).map(|j| (row[j] - components.known(j).0) * components.known(j).1[k]).sum();
@@ -154,7 +156,9 @@ impl Aligned {
                 let precision = variances[k].recip() - 1.0;
                 let whole = components.left_out() / squares[k];
                 let informed = precision > 1e-6;
-                informed.then(|| (scores[k] / variances[k] / precision, ((precision.recip() - whole).max(0.0) + noise).sqrt()))
+                informed.then(|| {
+                    (scores[k] / variances[k] / precision, ((precision.recip() - whole).max(0.0) + noise).sqrt())
+                })
             };
             (0..k_all).map(of_component).collect()
         };
@@ -290,7 +294,8 @@ fn report(
     (coefficients, sigma_a): (&Matrix, &[f64]),
 ) -> TReport {
     let components = series.components().expect("a series by components");
-    let mut parameters: Vec<ParameterSummary> = blocks.iter().flat_map(|block| block.report.parameters.clone()).collect();
+    let mut parameters: Vec<ParameterSummary> =
+        blocks.iter().flat_map(|block| block.report.parameters.clone()).collect();
     parameters.iter_mut().zip(series.names()).for_each(|(parameter, name)| parameter.name.clone_from(name));
     let all = Draws::new(vec!["sigma_a".to_owned()], Matrix::from_rows(1, sigma_a.len(), sigma_a.to_vec()));
     parameters.extend(super::summary(&all));
@@ -312,7 +317,9 @@ fn report(
                 let row = scores.of_components[k].1[run]?;
                 block.report.leave_one_out.predictions[row]
             };
-            let Some(predicted) = blocks.iter().enumerate().map(of_component).collect::<Option<Vec<_>>>() else { continue };
+            let Some(predicted) = blocks.iter().enumerate().map(of_component).collect::<Option<Vec<_>>>() else {
+                continue;
+            };
             let parts = || curves.components().iter().zip(&predicted);
             let mean = curves.mean() + parts().map(|(v, (mean, _))| v * mean).sum::<f64>();
             let none = vec![0.0; components.len()];
@@ -351,8 +358,7 @@ mod tests {
         let scores = Matrix::from_fn(RUNS, 2, |i, k| (1.7 * i as f64 + 2.0 * k as f64 * i as f64).sin());
         let (mut x, mut z, mut runs) = (Vec::new(), Vec::new(), Vec::new());
         for i in 0..RUNS {
-            for (j, t) in at.iter().enumerate().filter(|(j, _)| has(i, *j)) {
-                let _ = j;
+            for (_, t) in at.iter().enumerate().filter(|(j, _)| has(i, *j)) {
                 x.extend([scores[(i, 0)], *t]);
                 z.push(0.2 * t + scores[(i, 0)] * (0.5 * t).sin() + 0.3 * scores[(i, 1)] * t.cos());
                 runs.push(i);
@@ -370,7 +376,8 @@ mod tests {
     #[test]
     fn gaps_are_filled_by_what_the_other_runs_say() {
         let all = rows(&at(), |_, _| true).0;
-        let gaps = |i: usize, j: usize| !(i % 4 == 1 && (5..9).contains(&j)) && !(i == 2 && j > 8);
+        let is_gap = |i: usize, j: usize| (i % 4 == 1 && (5..9).contains(&j)) || (i == 2 && j > 8);
+        let gaps = |i: usize, j: usize| !is_gap(i, j);
         let (some, _) = rows(&at(), gaps);
         let complete = Aligned::new(&all);
         let gappy = Aligned::new(&some);
@@ -426,7 +433,8 @@ mod tests {
 
     #[test]
     fn series_that_do_not_vary_have_one_component_of_nothing() {
-        let (x, z): (Vec<f64>, Vec<f64>) = ((0..24).flat_map(|i| [f64::from(i / 3), f64::from(i % 3)]).collect(), vec![2.0; 24]);
+        let (x, z): (Vec<f64>, Vec<f64>) =
+            ((0..24).flat_map(|i| [f64::from(i / 3), f64::from(i % 3)]).collect(), vec![2.0; 24]);
         let runs: Vec<usize> = (0..24).map(|i| i / 3).collect();
         let rows = Rows::of(true, &Matrix::from_rows(24, 2, x), &z, &[0.0; 24], &runs);
         let aligned = Aligned::new(&rows);
