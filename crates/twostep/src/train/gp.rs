@@ -396,8 +396,8 @@ impl<'a> GpFit<'a> {
     }
 
     /// What the carrier cannot follow of a function of the posterior, in the root mean square over the inputs' range, beside the sd that the
-    /// function has there. None where it is below a thousandth of the outputs' sd, as of runs that leave next to nothing open.
-    pub(super) fn carrier_loss(&self) -> Option<f64> {
+    /// function has there, and beside that of the outputs.
+    pub(super) fn carrier_loss(&self) -> Option<(f64, f64)> {
         const POINTS: usize = 64;
         let node = &self.nodes[self.nodes.len() / 2];
         let (grid, rows, hyper) = (TensorGrid::new(self.gp, &node.hyper, self.rows)?, self.rows, &node.hyper);
@@ -442,7 +442,7 @@ impl<'a> GpFit<'a> {
         let n = rows.len() as f64;
         let mean = rows.z.iter().sum::<f64>() / n;
         let spread = rows.z.iter().map(|z| (z - mean).powi(2)).sum::<f64>() / n;
-        (lost / POINTS as f64 > 1e-6 * spread).then(|| (lost / all).sqrt())
+        Some(((lost / all).sqrt(), (lost / POINTS as f64 / spread).sqrt()))
     }
 
     /// Predictions of every row without its run, exact for each draw of the hyper-parameters.
@@ -833,7 +833,7 @@ mod tests {
         for dim in [1, 2] {
             let gp = process(dim, 10, Kernel::Matern52);
             let fit = fit(&gp, hyper(dim));
-            let loss = fit.carrier_loss().unwrap();
+            let (loss, _) = fit.carrier_loss().unwrap();
             assert!(loss < crate::train::MOST_CARRIER_LOSS, "{dim}: {loss}");
             let (c, sigma_a) = fit.draws(DRAWS, Stream::root(3), &|| true).unwrap();
             assert!(sigma_a.iter().all(|s| *s == 0.1) && c.rows() == gp.names().len());

@@ -38,6 +38,9 @@ const MOST_PREDICTIONS: usize = 1 << 28;
 /// Share of a Gaussian process' sd that its T-draws may leave out without a word.
 const MOST_CARRIER_LOSS: f64 = 0.1;
 
+/// Share of the outputs' sd that they may leave out in any case.
+const LEAST_CARRIER_LOSS: f64 = 1e-3;
+
 /// R-hat up to which chains agree.
 const CHAINS_AGREE: f64 = 1.01;
 
@@ -768,7 +771,9 @@ impl Fit<'_> {
                 fit.jitter()
             ));
         }
-        if let Some(loss) = fit.carrier_loss().filter(|loss| *loss > MOST_CARRIER_LOSS) {
+        // Runs may leave next to nothing open, and polynomials a part of that.
+        let matters = |(loss, of_outputs): &(f64, f64)| *loss > MOST_CARRIER_LOSS && *of_outputs > LEAST_CARRIER_LOSS;
+        if let Some((loss, _)) = fit.carrier_loss().filter(matters) {
             report.warnings.push(format!(
                 "T-step of `{output}`: the polynomials that T-draws are written in leave out {:.0} % of what the process is uncertain of; \
                  raise surrogate.gp.carrier, or use E-Lik, which needs none",
