@@ -281,7 +281,7 @@ impl Prepared {
                 }
                 _ => None,
             };
-            let measurable = series.filter(|_| link == Link::Identity && !reduced.groups.is_empty());
+            let measurable = series.filter(|_| link == Link::Identity);
             axes.push(measurable.and_then(|series| OnAxes::new(&reduced, series, output.affine)).map(Arc::new));
             if let (Some(series), Some(Some(axes)), true) = (series, axes.last(), spec.series_errors) {
                 let variances = series.mean_error_variances(&coefficients, &problem.draws.weights());

@@ -142,16 +142,19 @@ impl OnAxes {
         }
         axes.sort_by(|a, b| b.variance.total_cmp(&a.variance));
         let (members, class_of) = classes(&axes);
-        let (mut data, first) = (self.data.clone(), &self.data.classes[0]);
-        let of_members = |members: &Vec<f64>| Class {
-            groups: members.len() as f64,
-            scatter: 0.0,
-            within: 0.0,
-            extra: members.iter().sum::<f64>() / members.len() as f64,
-            ..first.clone()
-        };
-        data.classes = members.iter().map(of_members).collect();
-        (data.classes[0].scatter, data.classes[0].within) = (first.scatter, first.within);
+        let mut data = self.data.clone();
+        // Noise that does not reduce leaves no class.
+        if let Some(first) = self.data.classes.first() {
+            let of_members = |members: &Vec<f64>| Class {
+                groups: members.len() as f64,
+                scatter: 0.0,
+                within: 0.0,
+                extra: members.iter().sum::<f64>() / members.len() as f64,
+                ..first.clone()
+            };
+            data.classes = members.iter().map(of_members).collect();
+            (data.classes[0].scatter, data.classes[0].within) = (first.scatter, first.within);
+        }
         let sum = |axis: &Axis, of: &dyn Fn(usize) -> f64| axis.weights.iter().map(|(i, w)| w * of(*i)).sum::<f64>();
         let mean = |axis: &Axis| sum(axis, &|i| self.data.groups[i].mean);
         let values = axes.iter().zip(class_of).enumerate();
@@ -373,6 +376,45 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn noise_that_does_not_reduce_carries_the_mean_variance_of_the_errors() {
+        let (series, family) = (series(), Family::StudentT { df: 4.0 }.likelihood());
+        let c = Matrix::from_fn(series.names().len(), 1, |p, _| 0.5 * (p as f64).sin());
+        let sd = Sd::Prior("half-normal(1)".parse().unwrap());
+        let (y, known, _) = measured(&sd, [1, 1]);
+        let data = Reduced::new(&*family, &sd, None, &y, &known, ErrorSharing::Shared, true).unwrap();
+        let axes = OnAxes::new(&data, &series, AFFINE).unwrap();
+        let (data, surrogate) = axes.decorrelated(&VARIANCES).unwrap();
+        assert!(data.classes.is_empty() && data.groups.is_empty() && data.rows.len() == y.len());
+        let term = OutputTerm {
+            surrogate,
+            affine: (0.0, axes.factor),
+            link: Link::Identity,
+            family: Arc::from(Family::StudentT { df: 4.0 }.likelihood()),
+            data: Arc::new(data),
+            error: ErrorSharing::Shared,
+            sigma: Some(0),
+            coefficients: c.clone(),
+            sigma_a: None,
+        };
+        let (omega, sigma): (f64, f64) = (0.3, 0.2);
+        let likelihoods = Likelihoods::new(1, 1, vec![term], true);
+        let (mut workspace, mut l) = (Workspace::default(), vec![0.0]);
+        likelihoods.set_unknowns(&[omega], &mut workspace);
+        likelihoods.log_likelihoods(&[sigma], &workspace, &mut l);
+        let n = y.len();
+        let x = Matrix::from_fn(n, 3, |i, d| if d == 0 { omega } else { known[(i, d - 1)] });
+        let mut eta = Matrix::default();
+        series.predict(&x, &c, &mut eta, &mut Scratch::default());
+        let components = series.components().unwrap();
+        let variance = |i: usize| components.at(known[(i, 1)]).error_variance(&VARIANCES);
+        let mean = AFFINE.1.powi(2) * (0..n).map(variance).sum::<f64>() / n as f64;
+        let score = |i: usize| family.score(y[i], AFFINE.0 + AFFINE.1 * eta[(i, 0)], sigma.hypot(mean.sqrt())).log_lik;
+        let exact: f64 = (0..n).map(score).sum();
+        // Nine densities of some dozen operations each, whose distances to the location are some sds.
+        assert!((l[0] - exact).abs() <= 1e3 * f64::EPSILON * exact.abs().max(n as f64), "{} {exact}", l[0]);
     }
 
     /// A series whose scores are processes, of one unknown and one condition, with two nodes of their hyper-parameters.
