@@ -239,8 +239,11 @@ def test_saving_keeps_what_is_there(make_study: Make, tmp_path: Path) -> None:
 
 
 INTERRUPTED = """
-import os, sys, time
+import os, signal, sys, time
 import twostep as ts
+
+# As in a terminal: what a shell starts in the background ignores Ctrl-C, and so does what that starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def slow(omega):
     os.write(1, b"called\\n")
