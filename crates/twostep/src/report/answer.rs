@@ -5,7 +5,7 @@ use super::pieces::{ends, histogram, label, matrix, short, thinned, truth};
 use super::words;
 use crate::draws::Sorted;
 use crate::infer::propagation::Method;
-use crate::infer::{Budget, IPosterior, InferSpec, Measured, QuantitySummary, VarianceShares};
+use crate::infer::{Budget, IPosterior, Measured, QuantitySummary, VarianceShares};
 use crate::likelihood::Sd;
 use crate::matrix::{Matrix, bits};
 use crate::prior::Marginal;
@@ -542,9 +542,7 @@ fn budget(findings: &Findings, budgets: &[&Budget]) -> Option<Figure> {
         .flat_map(|of| [of.noise.error, of.approximation.error, of.epistemic.error])
         .filter(|error| error.is_finite())
         .fold(0.0, f64::max);
-    let InferSpec { sigma_a, series_errors, .. } = &findings.study.infer;
-    let has_components = findings.study.outputs.iter().any(|output| output.surrogate.components().is_some());
-    let propagated = match *sigma_a || (*series_errors && has_components) {
+    let propagated = match findings.study.carries_errors() {
         true => "its approximation error (what would go if that were known)",
         false => "its approximation error, which this study does not propagate",
     };

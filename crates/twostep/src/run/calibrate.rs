@@ -214,7 +214,7 @@ impl Project {
         Ok(Context {
             priors,
             truth: plan.truth,
-            propagates_sigma_a: study.infer.sigma_a,
+            propagates_sigma_a: study.carries_errors(),
             sigma_a_is_given: study.outputs.iter().all(|o| matches!(o.surrogate.sigma_a, SigmaA::Fixed(_))),
             error: study.infer.error,
             replicated: plan.replicated,

@@ -338,7 +338,7 @@ fn compute(
             let subset = set.select(&runs);
             // One stream for all sizes of a sequence: what is chance between them is less.
             let own = own_study(study, stream.named("sequences").at(r as u64));
-            let with_approximation = study.infer.sigma_a && (size + 1, r) == (sizes.len(), 0);
+            let with_approximation = study.carries_errors() && (size + 1, r) == (sizes.len(), 0);
             let fit = fit(&own, &subset, measured, with_approximation, &Quiet(monitor))?;
             let mut all = fits.lock().unwrap_or_else(PoisonError::into_inner);
             all.done.insert(name(size, r), fit.clone());
@@ -498,7 +498,7 @@ fn fit(
     let parts = parts.collect();
     let approximation = if with_approximation {
         let mut without = study.clone();
-        without.infer.sigma_a = false;
+        (without.infer.sigma_a, without.infer.series_errors) = (false, false);
         let without = infer(&without, &posterior, measured, monitor)?;
         let gone = |d: usize| (1.0 - (without.unknowns[d].sd / answer.unknowns[d].sd).powi(2)).max(0.0);
         Some((0..study.unknowns.len()).map(gone).collect())

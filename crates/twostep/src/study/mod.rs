@@ -203,6 +203,12 @@ impl Study {
         Prior::new(names, self.unknowns.iter().map(|unknown| unknown.prior.clone()).collect())
     }
 
+    /// Whether its I-step carries errors of a surrogate: sigma_A, or those of series by principal components.
+    pub fn carries_errors(&self) -> bool {
+        let by_components = self.outputs.iter().any(|output| output.surrogate.components().is_some());
+        self.infer.sigma_a || (self.infer.series_errors && by_components)
+    }
+
     /// Whether its I-step is linear-Gaussian, if all outputs are measured.
     ///
     /// # Errors
