@@ -170,7 +170,9 @@ impl Curves<'_> {
 
     /// Variance of the error here.
     pub(crate) fn error_variance(&self, variances: &[f64]) -> f64 {
-        self.error_roots(variances).iter().map(|root| root * root).sum()
+        let left_out = &self.values[1 + self.of.n_components..];
+        let own = self.components().iter().zip(variances).map(|(v, variance)| v * v * variance);
+        own.chain(left_out.iter().map(|root| root * root)).sum()
     }
 }
 
@@ -255,6 +257,14 @@ impl Series {
         let (k, p) = (row / self.rows(), row % self.rows());
         let component = self.components().map_or(1.0, |components| components.mean_squares()[k].sqrt());
         component * if p < self.basis.len() { self.basis.size(p) } else { 1.0 }
+    }
+
+    /// Sd of the error at inputs in rows, under draws in columns; none of sums of a series.
+    pub(crate) fn error_sds(&self, x: &Matrix, c: &Matrix) -> Option<Matrix> {
+        let components = self.components()?;
+        let variances: Vec<Vec<f64>> = (0..c.cols()).map(|s| self.error_variances(c, s)).collect();
+        let curves: Vec<Curves<'_>> = (0..x.rows()).map(|i| components.at(x[(i, x.cols() - 1)])).collect();
+        Some(Matrix::from_fn(x.rows(), c.cols(), |i, s| curves[i].error_variance(&variances[s]).sqrt()))
     }
 
     /// sigma_a^2 of every component under one draw.

@@ -266,14 +266,13 @@ impl TrainedOutput {
     /// Standard deviation of the approximation error at inputs in rows, under draws in columns, on the scale of eta; `sigma_a` as
     /// [`output_draws`] has it.
     pub fn error_sds(&self, x: &Matrix, coefficients: &Matrix, sigma_a: &[f64]) -> Matrix {
-        let series = self.surrogate.series().and_then(|series| Some((series, series.components()?)));
-        let Some((series, components)) = series else {
-            return Matrix::from_fn(x.rows(), sigma_a.len(), |_, s| sigma_a[s]);
-        };
-        let variances: Vec<Vec<f64>> = (0..sigma_a.len()).map(|s| series.error_variances(coefficients, s)).collect();
-        let curves: Vec<_> = (0..x.rows()).map(|i| components.at(x[(i, x.cols() - 1)])).collect();
-        let sd = |i: usize, s: usize| self.affine.1 * curves[i].error_variance(&variances[s]).sqrt();
-        Matrix::from_fn(x.rows(), sigma_a.len(), sd)
+        match self.surrogate.series().and_then(|series| series.error_sds(x, coefficients)) {
+            Some(mut sds) => {
+                sds.data_mut().iter_mut().for_each(|sd| *sd *= self.affine.1);
+                sds
+            }
+            None => Matrix::from_fn(x.rows(), sigma_a.len(), |_, s| sigma_a[s]),
+        }
     }
 
     /// The rows that it was trained with, in the order of its leave-one-run-out predictions.

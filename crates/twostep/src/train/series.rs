@@ -302,14 +302,14 @@ fn report(
     let (n, last) = (rows.z.len(), rows.x.cols() - 1);
     let mut eta = Matrix::default();
     series.predict(&rows.x, coefficients, &mut eta, &mut Scratch::default());
+    let errors = series.error_sds(&rows.x, coefficients).expect("a series by components");
     let weights = vec![1.0 / sigma_a.len() as f64; sigma_a.len()];
     let mut left_out = vec![(f64::NAN, f64::NAN, f64::NAN); n];
     let mut inside = 0;
     for (run, own) in rows.runs.iter().enumerate() {
         for &i in own {
             let curves = components.at(rows.x[(i, last)]);
-            let error = |s: usize| curves.error_variance(&series.error_variances(coefficients, s));
-            let sd = (0..sigma_a.len()).map(|s| error(s).sqrt().hypot(rows.sigma_s[i])).collect();
+            let sd = errors.row(i).iter().map(|sd| sd.hypot(rows.sigma_s[i])).collect();
             let predicted = Predicted { z: rows.z[i], eta: eta.row(i), sd };
             inside += usize::from((0.05..=0.95).contains(&predicted.below(&weights)));
             // Scores without the run, whose part in the components themselves is not taken out.
