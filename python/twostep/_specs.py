@@ -333,6 +333,7 @@ class PCE(Surrogate):
 
     ``sigma_a`` is the approximation error: a number, or a prior. ``standardise`` shifts and scales outputs before training.
     ``residual="gp"`` adds a Gaussian process for what the polynomial cannot follow, with options as :class:`GP` has in ``gp``.
+    ``sigma_a_degree`` makes the approximation error depend on the inputs, as in :class:`Formula`.
     """
 
     degree: int
@@ -341,6 +342,8 @@ class PCE(Surrogate):
     coefficients: Optional[PriorLike] = None
     gp: Optional[Mapping[str, Any]] = None
     sigma_a: Optional[Union[Number, PriorLike]] = None
+    sigma_a_degree: Optional[int] = None
+    sigma_a_coefficients: Optional[PriorLike] = None
     standardise: Optional[bool] = None
     _kind: ClassVar[str] = "pce"
 
@@ -363,11 +366,17 @@ class GP(Surrogate):
 
 @dataclass(frozen=True, repr=False)
 class Formula(Surrogate):
-    """A formula in the inputs' and parameters' names, with a prior for each parameter."""
+    """A formula in the inputs' and parameters' names, with a prior for each parameter.
+
+    ``sigma_a_degree`` makes the logarithm of ``sigma_a`` a polynomial in the inputs, of degree 1 to 3, whose coefficients have the prior
+    ``sigma_a_coefficients``.
+    """
 
     formula: str
     parameters: Mapping[str, PriorLike]
     sigma_a: Optional[Union[Number, PriorLike]] = None
+    sigma_a_degree: Optional[int] = None
+    sigma_a_coefficients: Optional[PriorLike] = None
     standardise: Optional[bool] = None
     _kind: ClassVar[str] = "formula"
 

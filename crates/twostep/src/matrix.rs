@@ -101,10 +101,10 @@ impl Matrix {
         MatMut::from_row_major_slice_mut(&mut self.data, self.rows, self.cols)
     }
 
-    /// `self = a b`.
+    /// `self = a b`, with as many rows of b as a has columns.
     pub fn set_product(&mut self, a: &Matrix, b: &Matrix) {
         self.reshape(a.rows, b.cols);
-        matmul(self.view_mut(), Accum::Replace, a.view(), b.view(), 1.0, Par::Seq);
+        matmul(self.view_mut(), Accum::Replace, a.view(), b.view().subrows(0, a.cols), 1.0, Par::Seq);
     }
 
     /// `self = a b'`.
@@ -113,9 +113,10 @@ impl Matrix {
         matmul(self.view_mut(), Accum::Replace, a.view(), b.view().transpose(), 1.0, Par::Seq);
     }
 
-    /// `self += a' b`.
+    /// `self += a' b` in its first rows, as many as a has columns.
     pub fn add_transposed_product(&mut self, a: &Matrix, b: &Matrix) {
-        matmul(self.view_mut(), Accum::Add, a.view().transpose(), b.view(), 1.0, Par::Seq);
+        let out = self.view_mut().subrows_mut(0, a.cols);
+        matmul(out, Accum::Add, a.view().transpose(), b.view(), 1.0, Par::Seq);
     }
 }
 

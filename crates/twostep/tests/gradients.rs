@@ -35,11 +35,16 @@ fn sigma() -> Sd {
 /// Surrogates with random T-draws; the polynomial stays positive, and above one on the natural scale.
 fn surrogates() -> Vec<(&'static str, Small)> {
     let polynomial = small::polynomial(DEGREE, 3);
-    let mut centre = vec![0.0; polynomial.names().len()];
+    let (varying, varying_formula) =
+        (small::varying(polynomial.clone(), 2, 3), small::varying(small::logistic(), 1, 3));
+    let mut centre = vec![0.0; varying.names().len()];
     centre[0] = 4.0;
+    let n_terms = polynomial.names().len();
     vec![
-        ("pce", Small::random(polynomial, &centre, 0.15, 7, 1)),
+        ("pce", Small::random(polynomial, &centre[..n_terms], 0.15, 7, 1)),
         ("formula", Small::random(small::logistic(), &[3.0, 2.0, 0.2], 0.15, 7, 2)),
+        ("pce with a varying error", Small::random(varying, &centre, 0.15, 7, 1)),
+        ("formula with a varying error", Small::random(varying_formula, &[3.0, 2.0, 0.2, 0.3, 0.0, -0.3], 0.15, 7, 2)),
     ]
 }
 
@@ -66,7 +71,8 @@ fn combinations() -> Vec<Combination> {
                 let on_log_scale = matches!(family, Family::LogNormal { .. });
                 let mut y: Vec<f64> = (0..known.rows())
                     .map(|i| {
-                        let eta = if surrogate == "pce" { 4.0 } else { 3.0 / (1.0 + (-2.0 * known[(i, 0)]).exp()) };
+                        let eta =
+                            if surrogate.starts_with("pce") { 4.0 } else { 3.0 / (1.0 + (-2.0 * known[(i, 0)]).exp()) };
                         let moved = eta + 0.3 * symmetric(&mut rng);
                         if log { moved.exp() } else { moved }
                     })
@@ -164,9 +170,9 @@ fn gradients_match_central_differences() {
             }
         }
     }
-    // 2 surrogates x 2 numbers of replicates x (6 noises x 2 ways of sharing without sigma_A; with it 4 x 2, less the one
+    // 4 surrogates x 2 numbers of replicates x (6 noises x 2 ways of sharing without sigma_A; with it 4 x 2, less the one
     // that student-t refuses with replicates), 3 methods, 2 forms.
-    assert_eq!(checked, 2 * (12 + 8 + 12 + 7) * 3 * 2);
+    assert_eq!(checked, 4 * (12 + 8 + 12 + 7) * 3 * 2);
 }
 
 /// The derivative of a polynomial of degree d is at most d^2 times its largest value [Markov 1889]; this bounds the rounding
@@ -210,8 +216,8 @@ fn conditioning_changes_nothing() {
         }
     }
     // The polynomial, with normal noise (known and unknown sd) or log-normal noise on its own scale: 3 noises x 2 numbers of
-    // replicates x 2 x 2 settings of sigma_A, 3 methods.
-    assert_eq!(conditioned_cases, 3 * 2 * 4 * 3);
+    // replicates x 2 x 2 settings of sigma_A, 3 methods; with a varying error the 2 settings without sigma_A alone.
+    assert_eq!(conditioned_cases, 3 * 2 * (4 + 2) * 3);
 }
 
 #[test]
@@ -231,6 +237,6 @@ fn averaged_log_likelihood_is_the_pool() {
             assert!((gradient[d] - by_x[d]).abs() <= rounding * own, "{}, {d}", c.name);
         }
     }
-    // Normal noise of known and unknown sd, without sigma_A: 2 numbers of replicates x 2 ways of sharing.
-    assert_eq!(closed, 2 * 4);
+    // 2 polynomials, normal noise of known and unknown sd, without sigma_A: 2 numbers of replicates x 2 ways of sharing.
+    assert_eq!(closed, 2 * 2 * 4);
 }

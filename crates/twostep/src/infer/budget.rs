@@ -612,8 +612,10 @@ impl Shifted {
         rng: &mut impl Rng,
     ) {
         let mut eta = Matrix::default();
-        let inputs = inputs(term, x, n_unknowns);
-        term.surrogate.predict(&inputs, &self.coefficients.select_cols(&[k]), &mut eta, &mut Scratch::default());
+        let (inputs, coefficients) = (inputs(term, x, n_unknowns), self.coefficients.select_cols(&[k]));
+        term.surrogate.predict(&inputs, &coefficients, &mut eta, &mut Scratch::default());
+        let errors = term.error_sds(&inputs, &coefficients, &[sigma_a]);
+        let error_variance = |point: usize| errors[(point, 0)].powi(2);
         let (shift, factor) = term.affine;
         let eta = |point: usize| shift + factor * eta[(point, 0)];
         let sd = |known: Option<f64>| known.unwrap_or(term.sigma.map_or(f64::NAN, |j| x[n_unknowns + j]));
@@ -621,25 +623,26 @@ impl Shifted {
         for (i, group) in term.data.groups.iter().enumerate() {
             let class = &term.data.classes[group.class];
             let own = if term.error == ErrorSharing::Independent { class.n } else { 1.0 };
-            let (error, noise) = (sigma_a.powi(2) / own + class.extra, sd(class.sd).powi(2) / class.n);
+            let (error, noise) = (error_variance(group.point) / own + class.extra, sd(class.sd).powi(2) / class.n);
             let both = error + noise;
             let e = (group.mean - eta(group.point)) * error / both + (error * noise / both).sqrt() * bell();
             self.means[(i, k)] = group.mean - e;
         }
         if term.error == ErrorSharing::Independent {
-            for (c, class) in term.data.classes.iter().enumerate() {
+            for group in &term.data.groups {
+                let class = &term.data.classes[group.class];
                 // What is noise of deviations from group means: those times `noise / both`, and normal with this variance.
-                let (error, noise) = (sigma_a.powi(2), sd(class.sd).powi(2));
+                let (error, noise) = (error_variance(group.point), sd(class.sd).powi(2));
                 let (kept, spread) = (noise / (error + noise), (error * noise / (error + noise)).sqrt());
-                let degrees = (class.groups * (class.n - 1.0)).round() as usize;
+                let degrees = (class.n - 1.0).round() as usize;
                 let along =
-                    (0..degrees.min(1)).map(|_| (kept * class.scatter.sqrt() + spread * bell()).powi(2)).sum::<f64>();
+                    (0..degrees.min(1)).map(|_| (kept * group.scatter.sqrt() + spread * bell()).powi(2)).sum::<f64>();
                 let across: f64 = (1..degrees).map(|_| (spread * bell()).powi(2)).sum();
-                self.scatter[(c, k)] = along + across - class.scatter;
+                self.scatter[(group.class, k)] += along + across - group.scatter;
             }
         }
         for (i, row) in term.data.rows.iter().enumerate() {
-            let (error, noise) = (sigma_a.powi(2) + term.data.rows_extra, sd(row.sd).powi(2));
+            let (error, noise) = (error_variance(row.point) + term.data.rows_extra, sd(row.sd).powi(2));
             let both = error + noise;
             // Error and noise together stay below the bound.
             let bound = row.z - eta(row.point);
@@ -656,6 +659,7 @@ impl Shifted {
         let sigma_a = term.sigma_a.as_ref().map_or(0.0, |sigma_a| sigma_a[0]);
         shifted.take_off(0, term, x, n_unknowns, sigma_a, rng);
         let mut data = (*term.data).clone();
+        // Without errors only the scatter of a class counts.
         data.groups.iter_mut().enumerate().for_each(|(i, group)| group.mean = shifted.means[(i, 0)]);
         data.rows.iter_mut().enumerate().for_each(|(i, row)| row.z = shifted.bounds[(i, 0)]);
         for (c, class) in data.classes.iter_mut().enumerate() {
@@ -663,7 +667,7 @@ impl Shifted {
             class.extra = 0.0;
         }
         data.rows_extra = 0.0;
-        OutputTerm { data: Arc::new(data), sigma_a: None, ..term.clone() }
+        OutputTerm { data: Arc::new(data), sigma_a: None, field: None, ..term.clone() }
     }
 
     /// Adds the log-likelihood of the measurements without errors, at parameters `x`, of every realisation.

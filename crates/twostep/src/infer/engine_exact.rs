@@ -23,13 +23,14 @@ use rand_distr::StandardNormal;
 use rayon::prelude::*;
 
 /// Whether the I-step is linear-Gaussian, as far as the study tells: each output by its name, surrogate, whether that models the
-/// logarithm, and its noise. Where it is not, the reason.
+/// logarithm, and its noise; and whether sigma_A is propagated. Where it is not, the reason.
 ///
 /// # Errors
 /// The first reason.
 pub fn linear_gaussian<'a>(
     unknowns: &Prior,
     outputs: impl IntoIterator<Item = (&'a str, &'a dyn Surrogate, bool, &'a NoiseSpec)>,
+    sigma_a: bool,
 ) -> std::result::Result<(), String> {
     if let Some((name, _)) = unknowns.iter().find(|(_, prior)| prior.is_normal().is_none()) {
         return Err(format!("the prior of `{name}` is not a normal without bounds (truncate = false lifts the range)"));
@@ -37,6 +38,9 @@ pub fn linear_gaussian<'a>(
     for (name, surrogate, log, noise) in outputs {
         if !surrogate.is_affine_in(unknowns.len()) {
             return Err(format!("the surrogate of `{name}` is not affine in the unknowns"));
+        }
+        if sigma_a && surrogate.error_field().is_some() {
+            return Err(format!("sigma_a of `{name}` depends on the unknowns"));
         }
         let normal = match noise.family {
             Family::Normal => !log,

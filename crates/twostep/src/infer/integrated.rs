@@ -1018,6 +1018,7 @@ mod tests {
             sigma: Some(0),
             coefficients: Matrix::from_fn(3, n_draws, |p, s| [1.0, 1.5, 1.0][p] + 0.1 * ((3 * s + p) as f64).sin()),
             sigma_a: sigma_a.then(|| (0..n_draws).map(|s| 0.02 * (s + 1) as f64).collect()),
+            field: None,
         };
         let prior = Prior::new(
             vec!["a".into(), "sigma_i".into()],

@@ -4,10 +4,10 @@ use super::conditioned::{Conditioned, Features};
 use super::marginal::{Marginal, MarginalWorkspace};
 use crate::kernels;
 use crate::kernels::panels::{self, Classes, Form, Lanes, POINTS, Panels, PointForms, TILED_POINTS};
-use crate::likelihood::{Batch, Class, ClassForm, ErrorSharing, Likelihood, Reduced, RowKind};
+use crate::likelihood::{Batch, Class, ClassForm, ErrorSharing, Group, Likelihood, Reduced, RowKind};
 use crate::matrix::Matrix;
 use crate::mcmc::quadrature::MAX_AXES;
-use crate::surrogate::{Scratch, Surrogate};
+use crate::surrogate::{ErrorField, Scratch, Surrogate};
 use std::sync::Arc;
 
 /// How the surrogate's output becomes the family's location.
@@ -53,6 +53,8 @@ pub struct OutputTerm {
     pub coefficients: Matrix,
     /// Approximation error of each draw on the scale of eta, where it is propagated.
     pub sigma_a: Option<Vec<f64>>,
+    /// How it depends on the inputs, where it does and is propagated.
+    pub field: Option<ErrorField>,
 }
 
 /// What an output needs besides its description: points to evaluate and the conditioned form.
@@ -141,6 +143,9 @@ struct OutputWorkspace {
     /// Locations on the family's scale, where it is not the surrogate's.
     mu: Matrix,
     eta_bar: Matrix,
+    /// Approximation errors, where they depend on the inputs, and derivatives by their logarithms: points x draws.
+    errors: Matrix,
+    errors_bar: Matrix,
     /// For each class those of all draws, unless one of several points is set.
     residuals: Matrix,
     bar: Vec<f64>,
@@ -173,7 +178,8 @@ impl Likelihoods {
         let outputs = outputs
             .into_iter()
             .map(|term| {
-                let conditioned = if conditioning {
+                // Where sigma_A depends on the unknowns, residuals of different points have different weights everywhere.
+                let conditioned = if conditioning && term.field.is_none() {
                     Conditioned::new(&*term.surrogate, &term.coefficients, term.affine, n_unknowns, &term.data)
                 } else {
                     None
@@ -455,8 +461,11 @@ impl Likelihoods {
         const BOUND: f64 = 6.0;
         let cost = |kind: RowKind| if kind == RowKind::Below { BOUND } else { SIGMA };
         let rows: f64 = self.outputs.iter().flat_map(|o| &o.term.data.rows).map(|row| cost(row.kind)).sum();
+        // A group whose error has a size of its own costs a logarithm, as a bound does.
+        let varying = self.terms().filter(|term| term.field.is_some());
+        let groups: f64 = varying.map(|term| BOUND * term.data.groups.len() as f64).sum();
         let nodes = UNKNOWNS[self.n_unknowns.clamp(1, 3) - 1];
-        rows * self.n_draws as f64 * nodes > AFFORDABLE
+        (rows + groups) * self.n_draws as f64 * nodes > AFFORDABLE
     }
 
     /// The output whose sd is sigma number `j`.
@@ -498,7 +507,7 @@ impl Likelihoods {
     pub(super) fn only_class(&self, output: usize) -> Option<(&Class, f64, ErrorSharing)> {
         let term = &self.outputs[output].term;
         match term.data.classes.as_slice() {
-            [class] if term.data.rows.is_empty() && class.sd.is_none() && self.outputs[output].marginal.is_none() => {
+            [class] if term.data.rows.is_empty() && class.sd.is_none() && self.outputs[output].has_classes() => {
                 Some((class, term.data.constant, term.error))
             }
             _ => None,
@@ -526,8 +535,7 @@ impl Likelihoods {
     /// upper bounds.
     pub(super) fn node_tables(&self, output: usize, sigma: &[f64]) -> Option<NodeTables> {
         let term = &self.outputs[output].term;
-        let is_marginal = self.outputs[output].marginal.is_some();
-        if is_marginal || term.data.rows.iter().any(|row| row.kind == RowKind::Value) {
+        if !self.outputs[output].has_classes() || term.data.rows.iter().any(|row| row.kind == RowKind::Value) {
             return None;
         }
         let draws = term.sigma_a.as_deref().unwrap_or(&[0.0]);
@@ -567,8 +575,9 @@ impl Likelihoods {
 
     /// Coefficients `a` and `b` of every class (K x S each) at the given sds, where they differ between draws.
     pub(super) fn class_tables(&self, output: usize, sigma: &[f64]) -> Vec<(Matrix, Matrix)> {
-        let Prepared { term, marginal, .. } = &self.outputs[output];
-        let Some(sigma_a) = term.sigma_a.as_ref().filter(|_| marginal.is_none()) else { return Vec::new() };
+        let prepared = &self.outputs[output];
+        let term = &prepared.term;
+        let Some(sigma_a) = term.sigma_a.as_ref().filter(|_| prepared.has_classes()) else { return Vec::new() };
         let table =
             |f: &dyn Fn(f64, f64) -> f64| Matrix::from_fn(sigma.len(), sigma_a.len(), |k, s| f(sigma[k], sigma_a[s]));
         let classes = term.data.classes.iter();
@@ -675,6 +684,11 @@ impl Prepared {
         Self { term, bound: None, conditioned: None, marginal: Some(marginal), points, group_at, blocks }
     }
 
+    /// Whether groups enter by the residuals of their classes alone.
+    fn has_classes(&self) -> bool {
+        self.marginal.is_none() && self.term.field.is_none()
+    }
+
     fn surrogate(&self) -> &dyn Surrogate {
         self.bound.as_deref().unwrap_or(&*self.term.surrogate)
     }
@@ -726,9 +740,13 @@ impl Prepared {
                 let pairs = ws.mu.data_mut().iter_mut().zip(ws.eta.data());
                 pairs.for_each(|(mu, &eta)| *mu = term.link.apply(eta).0);
             }
+            if let (Some(field), Some(sigma_a)) = (&term.field, &term.sigma_a) {
+                field.sds(&ws.x, &term.coefficients, sigma_a, &mut ws.errors, &mut ws.scratch);
+            }
         }
         match &self.conditioned {
             Some(conditioned) => conditioned.residuals(omega, &mut ws.features, &mut ws.residuals),
+            None if term.field.is_some() => {}
             None => {
                 ws.residuals.data_mut().fill(0.0);
                 for (group, &at) in term.data.groups.iter().zip(&self.group_at) {
@@ -744,6 +762,16 @@ impl Prepared {
     /// Locations on the family's scale: points x draws.
     fn locations<'w>(&self, ws: &'w OutputWorkspace) -> &'w Matrix {
         if self.term.link == Link::Identity { &ws.eta } else { &ws.mu }
+    }
+
+    /// Approximation errors of all draws at a point that was evaluated, where they are propagated.
+    fn errors<'w>(&'w self, at: usize, ws: &'w OutputWorkspace) -> Option<&'w [f64]> {
+        if self.term.field.is_some() { Some(ws.errors.row(at)) } else { self.term.sigma_a.as_deref() }
+    }
+
+    /// Groups with their places among the points evaluated.
+    fn groups(&self) -> impl Iterator<Item = (&Group, usize)> {
+        self.term.data.groups.iter().zip(self.group_at.iter().copied())
     }
 
     /// This output's own sd among all.
@@ -768,6 +796,14 @@ impl Prepared {
         for (c, class) in term.data.classes.iter().enumerate() {
             let sd = class.sd.unwrap_or(sigma);
             match (&term.sigma_a, tables) {
+                _ if term.field.is_some() => {
+                    let constant = class.form(sd, term.error).constant;
+                    out.iter_mut().for_each(|l| *l += constant);
+                    for (group, at) in self.groups().filter(|(group, _)| group.class == c) {
+                        let form = class.group_form(group, sd, term.error);
+                        kernels::add_normal(&form, group.mean, ws.eta.row(at), ws.errors.row(at), out);
+                    }
+                }
                 (None, _) => {
                     let terms = class.terms(sd, 0.0, term.error);
                     kernels::add_affine(terms.a, terms.b, ws.residuals_of(c), out);
@@ -784,15 +820,36 @@ impl Prepared {
             }
         }
         for block in &self.blocks {
-            let batch = Batch {
-                z: &block.z,
-                at: &block.at,
-                mu: self.locations(ws),
-                measured: block.sd.unwrap_or(sigma).hypot(term.data.rows_extra.sqrt()),
-                sigma_a: term.sigma_a.as_deref(),
-            };
-            block.kind.add_log_likelihoods(&*term.family, &batch, out);
+            let measured = block.sd.unwrap_or(sigma).hypot(term.data.rows_extra.sqrt());
+            // Rows whose errors are not those of the others go one by one.
+            let size = if term.field.is_some() { 1 } else { block.z.len() };
+            for (z, at) in block.z.chunks(size).zip(block.at.chunks(size)) {
+                let batch = Batch { z, at, mu: self.locations(ws), measured, sigma_a: self.errors(at[0], ws) };
+                block.kind.add_log_likelihoods(&*term.family, &batch, out);
+            }
         }
+    }
+
+    /// Derivative by the sd of the groups of a class whose errors have sizes of their own; adds those by eta and by the errors' logarithms.
+    fn pull_groups(&self, class: usize, sd: f64, weights: &[f64], ws: &mut OutputWorkspace) -> f64 {
+        let (error, of_class) = (self.term.error, &self.term.data.classes[class]);
+        let ClassForm { base_by_sd, constant_by_sd, .. } = of_class.form(sd, error);
+        let mut by_sd = constant_by_sd * weights.iter().sum::<f64>();
+        for (group, at) in self.groups().filter(|(group, _)| group.class == class) {
+            let Form { base, alpha, beta, gamma } = of_class.group_form(group, sd, error);
+            for (s, &weight) in weights.iter().enumerate() {
+                if weight == 0.0 {
+                    continue;
+                }
+                let (gap, square) = (group.mean - ws.eta[(at, s)], ws.errors[(at, s)].powi(2));
+                let v = base + square;
+                let by_v = weight * (alpha - (beta + gamma * gap * gap) / v) / v;
+                ws.eta_bar[(at, s)] -= 2.0 * weight * gamma * gap / v;
+                ws.errors_bar[(at, s)] += 2.0 * by_v * square;
+                by_sd += by_v * base_by_sd;
+            }
+        }
+        by_sd
     }
 
     fn pull(
@@ -817,11 +874,16 @@ impl Prepared {
             ws.eta_bar.reshape(self.points.len(), weights.len());
             ws.eta_bar.data_mut().fill(0.0);
         }
+        if term.field.is_some() {
+            ws.errors_bar.reshape(self.points.len(), weights.len());
+            ws.errors_bar.data_mut().fill(0.0);
+        }
         ws.bar.resize(weights.len(), 0.0);
         for (c, class) in term.data.classes.iter().enumerate() {
             let sd = class.sd.unwrap_or(sigma);
             let mut by_sd = 0.0;
             match &term.sigma_a {
+                _ if term.field.is_some() => by_sd = self.pull_groups(c, sd, weights, ws),
                 None => {
                     let terms = class.terms(sd, 0.0, term.error);
                     let (mut total, mut residual) = (0.0, 0.0);
@@ -850,8 +912,9 @@ impl Prepared {
             }
             match &self.conditioned {
                 Some(conditioned) => conditioned.pull(c, &ws.bar, &mut ws.features, by_omega),
+                None if term.field.is_some() => {}
                 None => {
-                    for (group, &at) in term.data.groups.iter().zip(&self.group_at).filter(|(g, _)| g.class == c) {
+                    for (group, at) in self.groups().filter(|(group, _)| group.class == c) {
                         let eta = ws.eta.row(at);
                         for (s, eta_bar) in ws.eta_bar.row_mut(at).iter_mut().enumerate() {
                             *eta_bar -= 2.0 * ws.bar[s] * (group.mean - eta[s]);
@@ -869,8 +932,12 @@ impl Prepared {
                         continue;
                     }
                     let (mu, by_eta) = term.link.apply(ws.eta[(at, s)]);
-                    let total = term.total_sd(sd.hypot(term.data.rows_extra.sqrt()), s);
+                    let error = self.errors(at, ws).map_or(0.0, |errors| errors[s]);
+                    let total = sd.hypot(term.data.rows_extra.sqrt()).hypot(error);
                     let scored = block.kind.score(&*term.family, z, mu, total);
+                    if term.field.is_some() {
+                        ws.errors_bar[(at, s)] += weights[s] * scored.by_sd * error * error / total;
+                    }
                     ws.eta_bar[(at, s)] += weights[s] * scored.by_mu * by_eta;
                     if let (None, Some(j)) = (block.sd, term.sigma) {
                         by_sigma[j] += weights[s] * scored.by_sd * sd / total;
@@ -883,6 +950,9 @@ impl Prepared {
             ws.x_bar.reshape(self.points.len(), ws.x.cols());
             ws.x_bar.data_mut().fill(0.0);
             self.surrogate().pull_to_inputs(&ws.x, &term.coefficients, &ws.eta_bar, &mut ws.x_bar, &mut ws.scratch);
+            if let Some(field) = &term.field {
+                field.pull_to_inputs(&ws.x, &term.coefficients, &ws.errors_bar, &mut ws.x_bar, &mut ws.scratch);
+            }
             for i in 0..ws.x_bar.rows() {
                 for (by, bar) in by_omega.iter_mut().zip(ws.x_bar.row(i)) {
                     *by += bar;
@@ -893,8 +963,13 @@ impl Prepared {
 }
 
 impl OutputTerm {
-    /// Measurement sd and, where propagated, approximation error together.
-    fn total_sd(&self, sd: f64, s: usize) -> f64 {
-        self.sigma_a.as_ref().map_or(sd, |a| sd.hypot(a[s]))
+    /// Approximation errors of some draws at inputs in rows, with which their coefficients and sigma_A are given.
+    pub(super) fn error_sds(&self, x: &Matrix, coefficients: &Matrix, sigma_a: &[f64]) -> Matrix {
+        let mut out = Matrix::default();
+        match &self.field {
+            Some(field) => field.sds(x, coefficients, sigma_a, &mut out, &mut Scratch::default()),
+            None => out = Matrix::from_fn(x.rows(), sigma_a.len(), |_, s| sigma_a[s]),
+        }
+        out
     }
 }

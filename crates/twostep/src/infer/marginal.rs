@@ -398,6 +398,7 @@ mod tests {
             sigma: Some(0),
             coefficients: c,
             sigma_a: nugget.then(|| nuggets.iter().map(|s| s * FACTOR).collect()),
+            field: None,
         };
         let marginal = vec![Marginal::new(nodes.clone(), 1, &term.data, SHIFT)];
         (Likelihoods::new(1, 1, vec![term], true).marginal(marginal, &[0, 1]).unwrap(), nodes)
@@ -502,6 +503,7 @@ mod tests {
             sigma: Some(0),
             coefficients: c,
             sigma_a: None,
+            field: None,
         };
         // A share that is small enough to be told from rounding, and not to matter.
         let beside = 1e-12;

@@ -306,6 +306,7 @@ impl Prepared {
                 sigma,
                 coefficients,
                 sigma_a: (spec.sigma_a && series.is_none()).then_some(sigma_a),
+                field: output.surrogate.error_field().filter(|_| spec.sigma_a).cloned(),
             });
         }
         let n_unknowns = problem.unknowns.len();
@@ -317,7 +318,7 @@ impl Prepared {
             let output = &problem.outputs[o];
             (output.name.as_str(), &*output.surrogate, output.log, &problem.noise[o])
         };
-        let is_linear = linear_gaussian(&problem.unknowns, measured.iter().map(of_output));
+        let is_linear = linear_gaussian(&problem.unknowns, measured.iter().map(of_output), spec.sigma_a);
         Ok(Self {
             is_linear,
             exact: OnceLock::new(),

@@ -61,7 +61,7 @@ impl OnAxes {
             let (values, curves, rest) = axes(data, groups, components, (shift, factor))?;
             for (value, curves) in values.iter().zip(curves) {
                 experiment.push(block);
-                out.groups.push(Group { class: 0, mean: *value, point: out.groups.len() });
+                out.groups.push(Group { class: 0, mean: *value, scatter: 0.0, point: out.groups.len() });
                 loadings.extend_from_slice(&curves[..components.len()]);
                 roots.push(curves[components.len()..].to_vec());
             }
@@ -158,7 +158,8 @@ impl OnAxes {
         let sum = |axis: &Axis, of: &dyn Fn(usize) -> f64| axis.weights.iter().map(|(i, w)| w * of(*i)).sum::<f64>();
         let mean = |axis: &Axis| sum(axis, &|i| self.data.groups[i].mean);
         let values = axes.iter().zip(class_of).enumerate();
-        data.groups = values.map(|(point, (axis, class))| Group { class, mean: mean(axis), point }).collect();
+        data.groups =
+            values.map(|(point, (axis, class))| Group { class, mean: mean(axis), scatter: 0.0, point }).collect();
         for (i, axis) in axes.iter().enumerate() {
             data.points.row_mut(i)[..self.conditions.cols()].copy_from_slice(self.conditions.row(axis.block));
         }
@@ -332,6 +333,7 @@ mod tests {
                     sigma: matches!(sd, Sd::Prior(_)).then_some(0),
                     coefficients: c.clone(),
                     sigma_a: None,
+                    field: None,
                 };
                 let n_sigmas = usize::from(term.sigma.is_some());
                 let sigmas = [sigma];
@@ -398,6 +400,7 @@ mod tests {
             sigma: Some(0),
             coefficients: c.clone(),
             sigma_a: None,
+            field: None,
         };
         let (omega, sigma): (f64, f64) = (0.3, 0.2);
         let likelihoods = Likelihoods::new(1, 1, vec![term], true);
@@ -472,6 +475,7 @@ mod tests {
                 sigma: Some(0),
                 coefficients: c.clone(),
                 sigma_a: None,
+                field: None,
             };
             let function = Marginal::of_series(nodes.clone(), axes, has_errors);
             let likelihoods = Likelihoods::new(1, 1, vec![term], false).marginal(vec![function], &[0, 1]).unwrap();

@@ -608,6 +608,20 @@ pub(crate) fn add_affine(a: f64, b: f64, rows: &[f64], values: &mut [f64]) {
     );
 }
 
+/// `values[s] += alpha log v + (beta + gamma (z - mu[s])^2) / v` with `v = base + sds[s]^2`.
+pub(crate) fn add_normal(form: &panels::Form, z: f64, mu: &[f64], sds: &[f64], values: &mut [f64]) {
+    let panels::Form { base, alpha, beta, gamma } = *form;
+    dispatch(
+        #[inline(always)]
+        || {
+            for ((value, mu), sd) in values.iter_mut().zip(mu).zip(sds) {
+                let (gap, v) = (z - mu, sd.mul_add(*sd, base));
+                *value += alpha.mul_add(ln(v), (gamma * gap).mul_add(gap, beta) / v);
+            }
+        },
+    );
+}
+
 /// `values[s] += a[s] + b[s] rows[s]`.
 pub(crate) fn add_products(a: &[f64], b: &[f64], rows: &[f64], values: &mut [f64]) {
     dispatch(

@@ -86,6 +86,13 @@ impl Class {
         }
     }
 
+    /// The part that one of its groups has in [`Class::form`], where approximation errors differ between groups.
+    pub(crate) fn group_form(&self, group: &Group, s: f64, error: Error) -> Form {
+        let Form { base, alpha, gamma, .. } = self.form(s, error).form;
+        let beta = if error == Error::Independent { -0.5 * group.scatter } else { 0.0 };
+        Form { base, alpha: alpha / self.groups, beta, gamma }
+    }
+
     /// The two coefficients for measurement sd `s` and approximation error `sigma_a`.
     pub(crate) fn terms(&self, s: f64, sigma_a: f64, error: Error) -> ClassTerms {
         let ClassForm { form: Form { base, alpha, beta, gamma }, base_by_sd, constant, constant_by_sd } =
@@ -107,6 +114,8 @@ pub struct Group {
     pub class: usize,
     /// Mean of its values, on the family's scale.
     pub mean: f64,
+    /// Sum of their squared deviations from it.
+    pub scatter: f64,
     /// Index of its row in [`Reduced::points`].
     pub point: usize,
 }
@@ -275,6 +284,6 @@ impl Reduced {
         self.classes[class].groups += 1.0;
         self.classes[class].scatter += scatter;
         self.classes[class].within += n - 1.0;
-        self.groups.push(Group { class, mean, point });
+        self.groups.push(Group { class, mean, scatter, point });
     }
 }

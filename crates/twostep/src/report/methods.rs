@@ -278,10 +278,15 @@ fn surrogate(output: &Output, trained: Option<&TrainedOutput>) -> String {
         });
         format!("{number} principal components of its runs{share}, the score of each modelled by ")
     });
-    let kind = match score.as_ref().map_or(&spec.kind, |score| &score.kind) {
+    let (kind, varying) = match score.as_ref().map_or(&spec.kind, |score| &score.kind) {
+        SurrogateKind::VaryingError { of, degree, coefficients } => (&**of, Some((degree, coefficients))),
+        kind => (kind, None),
+    };
+    let kind = match kind {
         SurrogateKind::Pce { degree, coefficients, .. } => {
             let own = trained.filter(|_| score.is_none());
-            let number = own.map_or(String::new(), |own| format!("{} ", own.surrogate.names().len()));
+            let number =
+                own.and_then(|own| own.surrogate.basis()).map_or(String::new(), |own| format!("{} ", own.len()));
             format!(
                 "a polynomial chaos expansion in Legendre polynomials of total degree {degree}, whose {number}coefficients had the \
                  prior {coefficients}"
@@ -306,8 +311,8 @@ fn surrogate(output: &Output, trained: Option<&TrainedOutput>) -> String {
             format!("the formula {} with {}", escaped(formula), listed(&priors))
         }
         SurrogateKind::Function(function) => format!("the function {}", escaped(&function.name())),
-        // Scores have no components of their own.
-        SurrogateKind::Components(_) => String::new(),
+        // Scores have no components of their own, and of a varying error only its surrogate is left here.
+        SurrogateKind::Components(_) | SurrogateKind::VaryingError { .. } => String::new(),
     };
     let sigma_a = match &spec.sigma_a {
         SigmaA::Fixed(value) if spec.function().is_some() => {
@@ -316,14 +321,26 @@ fn surrogate(output: &Output, trained: Option<&TrainedOutput>) -> String {
         SigmaA::Fixed(value) => format!("was {value}"),
         SigmaA::Prior(prior) => format!("had the prior {prior}"),
     };
-    format!(
-        " The surrogate of {what} was {scores}{kind}{standardised}; the standard deviation sigma\\_A of its approximation error {sigma_a}."
-    )
+    let error = match varying {
+        None => format!("of its approximation error {sigma_a}"),
+        Some((degree, coefficients)) => format!(
+            "of its approximation error depended on the inputs: log sigma\\_A was an expansion in orthonormal Legendre polynomials of total \
+             degree {degree}, whose coefficients had the prior {coefficients}; the exponential of its constant {sigma_a}"
+        ),
+    };
+    format!(" The surrogate of {what} was {scores}{kind}{standardised}; the standard deviation sigma\\_A {error}.")
 }
 
 fn trained(report: &TReport, study: &Study, draws: usize) -> String {
     let of = if study.outputs.len() > 1 { format!(" of {}", escaped(&report.output)) } else { String::new() };
-    let how = match report.method.as_str() {
+    let (method, given) = match report.method.strip_prefix("exact-given-") {
+        Some(sampler) => (
+            sampler,
+            " for the parameters of sigma\\_A; the coefficients were integrated out, and drawn exactly given these",
+        ),
+        None => (report.method.as_str(), ""),
+    };
+    let how = match method {
         "exact" => format!("represented by {draws} independent draws, made exactly"),
         "nodes" => format!("represented by {draws} weighted quadrature nodes of its exact form"),
         "nuts" => format!(
@@ -340,9 +357,9 @@ fn trained(report: &TReport, study: &Study, draws: usize) -> String {
         _ => format!("represented by {draws} draws that were made elsewhere"),
     };
     let own = &report.leave_one_out;
-    let smoothed = match report.method.as_str() {
-        "exact" | "nodes" | "gp" => String::new(),
-        _ => format!(", by Pareto smoothed importance sampling {}", Work::Vehtari2024.cited()),
+    let smoothed = match report.is_left_out_by_draws() {
+        false => String::new(),
+        true => format!(", by Pareto smoothed importance sampling {}", Work::Vehtari2024.cited()),
     };
     let q2 = own.q2.filter(|q2| q2.is_finite()).map_or(String::new(), |q2| format!(" and Q2 was {q2:.3}"));
     let check = match own.coverage_90.is_finite() {
@@ -353,7 +370,7 @@ fn trained(report: &TReport, study: &Study, draws: usize) -> String {
         ),
         false => String::new(),
     };
-    format!(" The posterior of the surrogate's parameters{of} (T-posterior) was {how}.{check}")
+    format!(" The posterior of the surrogate's parameters{of} (T-posterior) was {how}{given}.{check}")
 }
 
 /// What was measured, and its noise.

@@ -264,6 +264,7 @@ fn surrogate_panel(title: String, found: &Findings, with_error: bool) -> Result<
     let weights = posterior.draws.weights();
     let mut eta = Matrix::default();
     output.surrogate.predict(&x, &coefficients, &mut eta, &mut Scratch::default());
+    let errors = output.error_sds(&x, &coefficients, &sigma_a);
     let (shift, factor) = output.affine;
     let nodes: Vec<f64> = (0..ERROR_NODES).map(|i| normal_quantile((i as f64 + 0.5) / ERROR_NODES as f64)).collect();
     let (mut mean, mut epistemic, mut predictive) = (Vec::new(), Vec::new(), Vec::new());
@@ -273,8 +274,9 @@ fn surrogate_panel(title: String, found: &Findings, with_error: bool) -> Result<
         let ends = |sorted: Sorted| [at(i), sorted.quantile(0.025), sorted.quantile(0.975)];
         epistemic.push(ends(Sorted::new(&values, &weights)));
         if with_error {
+            let errors = errors.row(i);
             let noisy: Vec<f64> =
-                values.iter().zip(&sigma_a).flat_map(|(value, sd)| nodes.iter().map(move |z| value + sd * z)).collect();
+                values.iter().zip(errors).flat_map(|(value, sd)| nodes.iter().map(move |z| value + sd * z)).collect();
             let repeated: Vec<f64> = weights.iter().flat_map(|weight| [*weight; ERROR_NODES]).collect();
             predictive.push(ends(Sorted::new(&noisy, &repeated)));
         }

@@ -287,6 +287,7 @@ impl<'a> Trier<'a> {
             let c = Matrix::from_rows(c.len(), 1, c);
             let mut eta = Matrix::default();
             surrogate.predict(&x, &c, &mut eta, &mut Scratch::default());
+            let sds = train::error_sds(&*surrogate, &x, &c, &[sigma_a]);
             let mut errors: Vec<f64> = rows.iter().map(|_| rng.sample(StandardNormal)).collect();
             for i in 1..errors.len() {
                 if let Some(twin) = (0..i).find(|&j| x.row(j) == x.row(i)) {
@@ -296,7 +297,7 @@ impl<'a> Trier<'a> {
             let (shift, factor) = affine[o];
             for (i, &row) in rows.iter().enumerate() {
                 let noise = set.sigma_s.as_ref().map_or(0.0, |s| s[row]) * rng.sample::<f64, _>(StandardNormal);
-                let z = shift + factor * (eta[(i, 0)] + sigma_a * errors[i]) + noise;
+                let z = shift + factor * (eta[(i, 0)] + sds[(i, 0)] * errors[i]) + noise;
                 y[row] = if output.log { z.exp() } else { z };
             }
             star.push((c, sigma_a));
@@ -402,13 +403,15 @@ impl<'a> Trier<'a> {
                 if d < n { unknowns[d] } else { layout.known[(i, d - n)] }
             });
             let mut eta = Matrix::default();
-            trained.posterior.outputs[o].surrogate.predict(&x, c, &mut eta, &mut Scratch::default());
+            let surrogate = &*trained.posterior.outputs[o].surrogate;
+            surrogate.predict(&x, c, &mut eta, &mut Scratch::default());
+            let sds = train::error_sds(surrogate, &x, c, &[*sigma_a]);
             let mut rng = stream.at(o as u64).rng();
             let (_, of_row) = layout.points();
             let errors: Vec<f64> = of_row.iter().map(|_| rng.sample(StandardNormal)).collect();
-            let propagated = if infer.sigma_a { *sigma_a } else { 0.0 };
             let value = |i: usize| {
                 let shared = infer.error == ErrorSharing::Shared;
+                let propagated = if infer.sigma_a { sds[(i, 0)] } else { 0.0 };
                 let e = propagated * errors[if shared { of_row[i] } else { i }];
                 let z = shift + factor * (eta[(i, 0)] + e);
                 if output.log { z.exp() } else { z }
@@ -620,7 +623,7 @@ fn trial(
     Ok(Trial { t_trial, i_trial, method: method.into(), version, weight, ranked, evidence, failed: None })
 }
 
-/// Posterior mean of sigma_A of an output, and root mean square over the inputs of the sd of eta over the T-draws.
+/// Posterior mean of sigma_A of an output, averaged over the inputs, and root mean square over these of the sd of eta over the T-draws.
 fn surrogate_errors(posterior: &TPosterior, o: usize, set: &TrainingSet) -> (f64, f64) {
     let (coefficients, sigma_a) = posterior.output_draws(o);
     let (weights, output) = (posterior.draws.weights(), &posterior.outputs[o]);
@@ -633,7 +636,9 @@ fn surrogate_errors(posterior: &TPosterior, o: usize, set: &TrainingSet) -> (f64
         average(&mut eta.row(i).iter().map(|e| (e - mean).powi(2)))
     };
     let mean_variance = (0..inputs.rows()).map(variance).sum::<f64>() / inputs.rows() as f64;
-    (average(&mut sigma_a.iter().copied()), output.affine.1 * mean_variance.sqrt())
+    let errors = output.error_sds(inputs, &coefficients, &sigma_a);
+    let mean_error = (0..inputs.rows()).map(|i| average(&mut errors.row(i).iter().copied())).sum::<f64>();
+    (mean_error / inputs.rows() as f64, output.affine.1 * mean_variance.sqrt())
 }
 
 /// How the design's points are moved where neither it nor simulation noise would make one T-trial differ from another.

@@ -231,12 +231,13 @@ fn compare(study: &Study, posterior: &TPosterior, points: &[Vec<f64>], outcomes:
             });
             let mut eta = Matrix::default();
             trained.surrogate.predict(&at, &coefficients, &mut eta, &mut Scratch::default());
+            let errors = trained.error_sds(&at, &coefficients, &sigma_a);
             let (shift, factor) = trained.affine;
             let mut sum = 0.0;
             for (i, (coordinate, y)) in known.iter().enumerate() {
                 let natural = |z: f64| if output.log { z.exp() } else { z };
                 let z = if output.log { y.ln() } else { *y };
-                let parts = || eta.row(i).iter().map(|e| shift + factor * e).zip(&sigma_a).zip(&weights);
+                let parts = || eta.row(i).iter().map(|e| shift + factor * e).zip(errors.row(i)).zip(&weights);
                 let mean: f64 = parts().map(|((m, _), w)| w * m).sum();
                 let variance: f64 = parts().map(|((m, s), w)| w * (s * s + (m - mean).powi(2))).sum();
                 let below = |z: f64| parts().map(|((m, s), w)| w * normal_cdf((z - m) / s)).sum::<f64>();

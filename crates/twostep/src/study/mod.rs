@@ -221,7 +221,7 @@ impl Study {
         let outputs = self.outputs.iter().zip(&surrogates);
         let outputs =
             outputs.map(|(output, surrogate)| (output.name.as_str(), &**surrogate, output.log, &output.noise));
-        linear_gaussian(&self.prior().map_err(|error| error.to_string())?, outputs)
+        linear_gaussian(&self.prior().map_err(|error| error.to_string())?, outputs, self.infer.sigma_a)
     }
 
     /// The engine of the I-step, as far as it can be known before the T-step.

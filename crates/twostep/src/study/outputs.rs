@@ -18,6 +18,9 @@ const MAX_TERMS: f64 = 10_000.0;
 /// With more terms per run than this, the runs say nothing in nine of ten directions of the coefficients.
 const MAX_TERMS_PER_RUN: f64 = 10.0;
 
+/// Highest degree of the polynomial that log sigma_A may be in the inputs.
+const MAX_ERROR_DEGREE: usize = 3;
+
 /// All outputs, or `None` if one of them has a problem.
 pub(super) fn outputs(
     root: &Section<'_>,
@@ -180,10 +183,11 @@ impl<'d> Parts<'_, 'd> {
         const COMMON: [&str; 3] = ["kind", "sigma_a", "standardise"];
         const PCE: [&str; 3] = ["degree", "normalisation", "coefficients"];
         const RESIDUAL: [&str; 2] = ["residual", "gp"];
+        const VARYING: [&str; 2] = ["sigma_a_degree", "sigma_a_coefficients"];
         const GP: [&str; 3] = ["trend", "coefficients", "gp"];
         const FORMULA: [&str; 2] = ["formula", "parameters"];
         let Some(kind) = field.open_section()?.get("kind") else {
-            let section = field.section(&[&COMMON[..], &PCE, &RESIDUAL, &GP, &FORMULA].concat())?;
+            let section = field.section(&[&COMMON[..], &PCE, &RESIDUAL, &VARYING, &GP, &FORMULA].concat())?;
             section.require(
                 "kind",
                 "write kind = \"pce\" for a polynomial, \"gp\" for a Gaussian process, or \"formula\"",
@@ -206,9 +210,9 @@ impl<'d> Parts<'_, 'd> {
             return Some(SurrogateSpec { kind, sigma_a: SigmaA::Fixed(sigma_a), standardise });
         }
         let own = match kind {
-            "pce" => [&PCE[..], &RESIDUAL].concat(),
+            "pce" => [&PCE[..], &RESIDUAL, &VARYING].concat(),
             "gp" => GP.to_vec(),
-            _ => FORMULA.to_vec(),
+            _ => [&FORMULA[..], &VARYING].concat(),
         };
         let section = field.section(&[&COMMON, &own[..]].concat())?;
         let has_residual = section.read("residual", false, |field| field.choice(&[("none", false), ("gp", true)]));
@@ -245,12 +249,50 @@ impl<'d> Parts<'_, 'd> {
             "gp" => self.process(&section, trend(&section)),
             _ => self.formula(&section),
         };
-        let kind = match kind? {
-            kind @ SurrogateKind::Formula { .. } => kind,
-            kind if self.has_components() => SurrogateKind::Components(Box::new(kind)),
-            kind => kind,
+        let varying = self.varying_error(&section, is_process);
+        let kind = match (kind?, varying?) {
+            (of, Some((degree, coefficients))) => {
+                SurrogateKind::VaryingError { of: Box::new(of), degree, coefficients }
+            }
+            (kind @ SurrogateKind::Formula { .. }, None) => kind,
+            (kind, None) if self.has_components() => SurrogateKind::Components(Box::new(kind)),
+            (kind, None) => kind,
         };
         Some(SurrogateSpec { kind, sigma_a: sigma_a?, standardise })
+    }
+
+    /// Degree of the polynomial that log sigma_A is in the inputs, and the prior of its coefficients; an inner `None` where sigma_A is the
+    /// same everywhere.
+    fn varying_error(&self, section: &Section<'_>, is_process: bool) -> Option<Option<(usize, Marginal)>> {
+        let most = "sigma_A is learned from deviations of the runs, which show no finer structure".to_owned();
+        let degree = section.read("sigma_a_degree", 0, |field| field.whole(0, MAX_ERROR_DEGREE, Some(most)));
+        // The ends of an input's range differ by a factor of e^1.7 at one sd.
+        let default = parsed("normal(0, 0.5)");
+        let coefficients = section.read("sigma_a_coefficients", default, |field| field.prior().map(Some));
+        if degree == 0 {
+            if let Some(field) = section.get("sigma_a_coefficients") {
+                let help = "write sigma_a_degree = 1, or remove it".to_owned();
+                field.warn("sigma_a does not depend on the inputs", "not used", help);
+            }
+            return Some(None);
+        }
+        let field = section.get("sigma_a_degree")?;
+        if is_process {
+            let help = "remove it, or write residual = \"none\" with kind = \"pce\"".to_owned();
+            field.refuse("a Gaussian process knows itself where it is uncertain", "not with a Gaussian process", help);
+            return None;
+        }
+        // Components are the default of polynomials.
+        if self.has_components() && section.get("formula").is_none() {
+            let help = "write series = \"coordinate\" beside `over`, or remove it".to_owned();
+            field.refuse(
+                "scores of principal components have the same error everywhere",
+                "not with series = \"pca\"",
+                help,
+            );
+            return None;
+        }
+        Some(Some((degree, coefficients?)))
     }
 
     /// A Gaussian process on a polynomial.

@@ -113,7 +113,7 @@ fn unsuitable(method: TrainMethod, outputs: &[Output], names: &Names) -> Option<
             let found = format!("the T-posterior of `{}` has no exact form", output.name);
             return Some((
                 found,
-                "use \"nuts\": exact ones need a surrogate linear in its coefficients, with normal priors",
+                "use \"nuts\": exact ones need a surrogate linear in its coefficients, with normal priors, and one sigma_a everywhere",
             ));
         }
         if nodes && n_coefficients > MAX_NODE_COEFFICIENTS {
@@ -143,6 +143,10 @@ fn coefficients(spec: &SurrogateSpec, names: &Names) -> (usize, bool) {
             let linear = Formula::new(formula, &inputs, parameters.clone())
                 .is_ok_and(|formula| formula.linear(&Matrix::zeros(1, inputs.len())).is_some());
             (parameters.len(), normal && linear)
+        }
+        SurrogateKind::VaryingError { of, degree, .. } => {
+            let inner = SurrogateSpec { kind: (**of).clone(), ..spec.clone() };
+            (coefficients(&inner, names).0 + n_terms(inputs.len(), *degree) as usize - 1, false)
         }
         SurrogateKind::Gp { .. } | SurrogateKind::Function(_) | SurrogateKind::Components(_) => (0, false),
     }

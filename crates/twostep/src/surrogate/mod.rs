@@ -9,6 +9,7 @@ mod separated;
 mod series;
 mod sobol;
 mod spec;
+mod varying;
 
 pub use formula::Formula;
 pub use function::{BoundSurrogate, Function, FunctionDraws, SharedSurrogate, SurrogateFunction};
@@ -20,6 +21,7 @@ pub use separated::Separated;
 pub use series::{Components, Series};
 pub use sobol::Sobol;
 pub use spec::{SigmaA, SurrogateKind, SurrogateSpec};
+pub use varying::{ErrorField, VaryingError};
 
 use crate::matrix::Matrix;
 use crate::prior::Marginal;
@@ -28,7 +30,7 @@ use std::sync::Arc;
 /// A cheap stand-in `M~(x, c)` for the simulator, evaluated for all draws at once.
 ///
 /// `x` holds N points in rows, in the natural units of the inputs; `c` holds P coefficients in rows and S draws in
-/// columns. Derivatives are products with a vector, never Jacobians.
+/// columns, and may hold rows after these that are not its own. Derivatives are products with a vector, never Jacobians.
 pub trait Surrogate: Send + Sync {
     /// Names of the P coefficients, for example `c[0,1]` or `alpha`.
     fn names(&self) -> &[String];
@@ -81,6 +83,11 @@ pub trait Surrogate: Send + Sync {
 
     /// The series that it is, where it is one by principal components: its errors have a covariance over the coordinate.
     fn series(&self) -> Option<&Series> {
+        None
+    }
+
+    /// How the size of its approximation error depends on the inputs, where it does.
+    fn error_field(&self) -> Option<&ErrorField> {
         None
     }
 

@@ -2,9 +2,11 @@
 
 use super::{
     Formula, Function, GaussianProcess, GpSpec, InputScale, Normalisation, PolynomialChaos, SharedSurrogate, Surrogate,
+    VaryingError,
 };
 use crate::error::Result;
 use crate::prior::Marginal;
+use std::sync::Arc;
 
 /// The approximation error's scale: known, or with a prior.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +49,15 @@ pub enum SurrogateKind {
     },
     /// A function of the calling program.
     Function(SharedSurrogate),
+    /// A surrogate whose approximation error depends on the inputs, see [`VaryingError`].
+    VaryingError {
+        /// The surrogate.
+        of: Box<SurrogateKind>,
+        /// Total degree of the polynomial that `log sigma_A` is.
+        degree: usize,
+        /// Prior of every coefficient of this polynomial but the constant, which `sigma_a` gives.
+        coefficients: Marginal,
+    },
     /// Principal components of a series, whose scores have this surrogate each, of all inputs but the coordinate.
     Components(Box<SurrogateKind>),
 }
@@ -68,7 +79,7 @@ impl SurrogateSpec {
         match &self.kind {
             SurrogateKind::Function(function) => Some(function),
             SurrogateKind::Pce { .. } | SurrogateKind::Gp { .. } => None,
-            SurrogateKind::Formula { .. } | SurrogateKind::Components(_) => None,
+            SurrogateKind::Formula { .. } | SurrogateKind::VaryingError { .. } | SurrogateKind::Components(_) => None,
         }
     }
 
@@ -104,6 +115,10 @@ impl SurrogateSpec {
                 Box::new(Formula::new(formula, names, parameters.clone())?)
             }
             SurrogateKind::Function(function) => Box::new(Function::new(function.clone(), parameters, scales)),
+            SurrogateKind::VaryingError { of, degree, coefficients } => {
+                let inner = Self { kind: (**of).clone(), ..self.clone() }.build_with(names, scales, parameters)?;
+                Box::new(VaryingError::new(Arc::from(inner), *degree, coefficients, scales))
+            }
             SurrogateKind::Components(kind) => {
                 let (score, n) = (Self { kind: (**kind).clone(), ..self.clone() }, names.len() - 1);
                 score.build_with(&names[..n], &scales[..n], parameters)?

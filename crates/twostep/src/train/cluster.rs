@@ -108,7 +108,14 @@ fn features(posterior: &TPosterior, scales: &[InputScale], sigma_a: bool) -> Mat
         if sigma_a {
             // `eta` is before the affine map, `error` after it.
             let unit = output.affine.1 * if spread > 0.0 { spread } else { 1.0 };
-            columns.push(error.iter().map(|e| e / unit).collect());
+            match output.surrogate.error_field() {
+                None => columns.push(error.iter().map(|e| e / unit).collect()),
+                Some(_) => {
+                    let (errors, unit) =
+                        (output.error_sds(&own, &coefficients, &error), unit * (own.rows() as f64).sqrt());
+                    columns.extend((0..own.rows()).map(|i| errors.row(i).iter().map(|e| e / unit).collect()));
+                }
+            }
         }
     }
     Matrix::from_fn(n_draws, columns.len(), |s, f| columns[f][s])

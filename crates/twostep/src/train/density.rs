@@ -1,6 +1,7 @@
 //! The T-posterior on the real line, for samplers: coefficients and sigma_A given the training rows.
 
 use super::Rows;
+use super::exact::dot;
 use crate::matrix::Matrix;
 use crate::mcmc::Bayes;
 use crate::prior::Marginal;
@@ -8,7 +9,7 @@ use crate::surrogate::{Scratch, SigmaA, Surrogate};
 use rand::rngs::ChaCha8Rng;
 use std::sync::Arc;
 
-/// `z_i ~ N(M~(x_i, c), sigma_A^2 + sigma_S,i^2)` with the surrogate's priors.
+/// `z_i ~ N(M~(x_i, c), sigma_A(x_i)^2 + sigma_S,i^2)` with the surrogate's priors.
 #[derive(Clone)]
 pub(super) struct TDensity {
     surrogate: Arc<dyn Surrogate>,
@@ -18,12 +19,58 @@ pub(super) struct TDensity {
     /// Of the coefficients, then of sigma_A where it is unknown.
     priors: Vec<Marginal>,
     fixed_sigma_a: Option<f64>,
+    errors: Errors,
     c: Matrix,
     c_bar: Matrix,
     eta: Matrix,
     eta_bar: Matrix,
     slopes: Vec<f64>,
     scratch: Scratch,
+}
+
+/// sigma_A of every training row.
+#[derive(Clone)]
+pub(super) struct Errors {
+    /// Functions of the inputs in `log sigma_A`, N x Q.
+    features: Matrix,
+    /// What the inputs multiply `sigma_a` by.
+    factors: Vec<f64>,
+    /// sigma_A of each row.
+    pub(super) sds: Vec<f64>,
+    /// Derivative of a log density by each of these.
+    pub(super) by_sd: Vec<f64>,
+}
+
+impl Errors {
+    pub(super) fn new(surrogate: &dyn Surrogate, x: &Matrix) -> Self {
+        let features = surrogate.error_field().map_or_else(|| Matrix::zeros(x.rows(), 0), |field| field.features(x));
+        let zeros = || vec![0.0; x.rows()];
+        Self { features, factors: vec![1.0; x.rows()], sds: zeros(), by_sd: zeros() }
+    }
+
+    /// Number of coefficients besides `sigma_a`.
+    pub(super) fn len(&self) -> usize {
+        self.features.cols()
+    }
+
+    /// Sets sigma_A of every row.
+    pub(super) fn set(&mut self, sigma_a: f64, coefficients: &[f64]) {
+        for (i, (sd, factor)) in self.sds.iter_mut().zip(&mut self.factors).enumerate() {
+            if !coefficients.is_empty() {
+                *factor = dot(self.features.row(i), coefficients).exp();
+            }
+            *sd = sigma_a * *factor;
+        }
+    }
+
+    /// Derivative by `sigma_a`; adds those by the coefficients.
+    pub(super) fn pull(&self, by_coefficients: &mut [f64]) -> f64 {
+        for (i, by_sd) in self.by_sd.iter().enumerate() {
+            let by_log = by_sd * self.sds[i];
+            by_coefficients.iter_mut().zip(self.features.row(i)).for_each(|(by, feature)| *by += by_log * feature);
+        }
+        self.by_sd.iter().zip(&self.factors).map(|(by_sd, factor)| by_sd * factor).sum()
+    }
 }
 
 impl TDensity {
@@ -38,6 +85,7 @@ impl TDensity {
         };
         let p = surrogate.names().len();
         Self {
+            errors: Errors::new(&*surrogate, &rows.x),
             surrogate,
             x: rows.x.clone(),
             z: rows.z.clone(),
@@ -79,16 +127,19 @@ impl Bayes for TDensity {
         }
         self.surrogate.predict(&self.x, &self.c, &mut self.eta, &mut self.scratch);
         let log_two_pi = (2.0 * std::f64::consts::PI).ln();
-        let (mut log_likelihood, mut by_sigma_a) = (0.0, 0.0);
+        let mut log_likelihood = 0.0;
+        self.errors.set(sigma_a, &self.c.data()[p - self.errors.len()..]);
         for i in 0..self.z.len() {
-            let v = sigma_a * sigma_a + self.variance_s[i];
+            let sd = self.errors.sds[i];
+            let v = sd * sd + self.variance_s[i];
             let r = self.z[i] - self.eta[(i, 0)];
             log_likelihood -= 0.5 * (log_two_pi + v.ln() + r * r / v);
-            by_sigma_a += sigma_a * (r * r / v - 1.0) / v;
+            self.errors.by_sd[i] = sd * (r * r / v - 1.0) / v;
             self.eta_bar[(i, 0)] = r / v;
         }
         self.c_bar.data_mut().fill(0.0);
         self.surrogate.pull_to_coefficients(&self.x, &self.c, &self.eta_bar, &mut self.c_bar, &mut self.scratch);
+        let by_sigma_a = self.errors.pull(&mut self.c_bar.data_mut()[p - self.errors.len()..]);
         for j in 0..self.priors.len() {
             likelihood_gradient[j] = self.slopes[j] * if j < p { self.c_bar[(j, 0)] } else { by_sigma_a };
         }

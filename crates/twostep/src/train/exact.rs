@@ -16,6 +16,7 @@ use rand_distr::StandardNormal;
 use rayon::prelude::*;
 
 /// `z_i ~ N(features_i c, sigma_A^2 + sigma_S,i^2)`, `c_p ~ N(mean_p, sd_p^2)`.
+#[derive(Clone)]
 pub(super) struct LinearModel {
     pub(super) features: Matrix,
     pub(super) z: Vec<f64>,
@@ -27,11 +28,11 @@ pub(super) struct LinearModel {
 }
 
 /// `c | sigma_A, D_T` at one sigma_A.
-struct Conditional<'a> {
-    mean: Vec<f64>,
+pub(super) struct Conditional<'a> {
+    pub(super) mean: Vec<f64>,
     root: Root<'a>,
     /// `log p(z | sigma_A)`.
-    log_marginal: f64,
+    pub(super) log_marginal: f64,
 }
 
 /// A root of the covariance of `c | sigma_A`.
@@ -44,7 +45,7 @@ enum Root<'a> {
 
 impl Conditional<'_> {
     /// The coefficients that lie `u` standard deviations from the mean along each column of the root.
-    fn at(&self, mut u: Vec<f64>) -> Vec<f64> {
+    pub(super) fn at(&self, mut u: Vec<f64>) -> Vec<f64> {
         match &self.root {
             Root::OfPrecision(factor) => solve_lower_transposed(factor, &mut u),
             Root::Axes(axes, sds) => {
@@ -72,7 +73,7 @@ impl Conditional<'_> {
     }
 
     /// The root's columns in the features of row `i`: their products are covariances of predictions.
-    fn seen_by(&self, model: &LinearModel, i: usize) -> Vec<f64> {
+    pub(super) fn seen_by(&self, model: &LinearModel, i: usize) -> Vec<f64> {
         match &self.root {
             Root::OfPrecision(factor) => {
                 let mut half = model.features.row(i).to_vec();
@@ -172,9 +173,14 @@ pub(super) struct Exact {
 }
 
 impl LinearModel {
-    fn condition(&self, sigma_a: f64) -> Option<Conditional<'static>> {
+    /// Variances of all rows at one sigma_A.
+    fn variances(&self, sigma_a: f64) -> Vec<f64> {
+        self.sigma_s.iter().map(|s| s * s + sigma_a * sigma_a).collect()
+    }
+
+    /// The coefficients given the variance of every row.
+    pub(super) fn condition(&self, variance: &[f64]) -> Option<Conditional<'static>> {
         let (n, p) = (self.features.rows(), self.features.cols());
-        let variance: Vec<f64> = self.sigma_s.iter().map(|s| s * s + sigma_a * sigma_a).collect();
         let weighted = Mat::from_fn(n, p, |i, j| self.features[(i, j)] / variance[i].sqrt());
         let mut precision = weighted.transpose() * &weighted;
         for (j, (_, sd)) in self.prior.iter().enumerate() {
@@ -206,8 +212,8 @@ impl LinearModel {
     ///
     /// With residuals r and leverages H in units of the rows' sds, the rows lie `(I - H)^-1 r` from their prediction, whose
     /// covariance is `(I - H)^-1`.
-    fn without(&self, rows: &[usize], conditional: &Conditional<'_>, sigma_a: f64) -> (Vec<(f64, f64)>, f64) {
-        let sd: Vec<f64> = rows.iter().map(|&i| self.sigma_s[i].hypot(sigma_a)).collect();
+    fn without(&self, rows: &[usize], conditional: &Conditional<'_>, variance: &[f64]) -> (Vec<(f64, f64)>, f64) {
+        let sd: Vec<f64> = rows.iter().map(|&i| variance[i].sqrt()).collect();
         let halves: Vec<Vec<f64>> = rows.iter().map(|&i| conditional.seen_by(self, i)).collect();
         // Bounded away from zero because the prior is proper.
         let free = |(a, b): (usize, usize)| {
@@ -236,6 +242,26 @@ impl LinearModel {
     }
 }
 
+impl LinearModel {
+    /// For each row its mean and sd without the run it is of, and the log-weight that a node with these coefficients and this one of its
+    /// own has without that run.
+    pub(super) fn leave_one_out(
+        &self,
+        conditional: &Conditional<'_>,
+        variance: &[f64],
+        log_weight: f64,
+    ) -> Predictions {
+        let mut rows = vec![(f64::NAN, f64::NAN, f64::NEG_INFINITY); self.z.len()];
+        for run in &self.runs {
+            let (predicted, log_density) = self.without(run, conditional, variance);
+            for (&i, (mean, sd)) in run.iter().zip(predicted) {
+                rows[i] = (mean, sd, log_weight - log_density);
+            }
+        }
+        rows
+    }
+}
+
 pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
@@ -252,7 +278,10 @@ impl LogSigma<'_> {
     fn log_marginal(&self, sigma_a: f64) -> f64 {
         match self.axes {
             Some(axes) => axes.log_marginal(sigma_a),
-            None => self.model.condition(sigma_a).map_or(f64::NEG_INFINITY, |c| c.log_marginal),
+            None => {
+                let conditional = self.model.condition(&self.model.variances(sigma_a));
+                conditional.map_or(f64::NEG_INFINITY, |c| c.log_marginal)
+            }
         }
     }
 }
@@ -321,7 +350,7 @@ impl Exact {
     fn condition(&self, sigma_a: f64) -> Option<Conditional<'_>> {
         match &self.axes {
             Some(axes) => Some(axes.condition(&self.model, sigma_a)),
-            None => self.model.condition(sigma_a),
+            None => self.model.condition(&self.model.variances(sigma_a)),
         }
     }
 
@@ -430,22 +459,13 @@ impl Exact {
 
     /// Exact leave-one-run-out predictions of every row.
     pub(super) fn leave_one_out(&self) -> LeaveOneOut {
-        let n = self.model.z.len();
-        // For each node and row: LOO mean, LOO sd, and the weight the node has without the run of that row.
         let per_node: Vec<Predictions> = self
             .nodes
             .par_iter()
             .filter(|node| node.1 > 1e-12)
             .filter_map(|&(sigma_a, weight)| {
                 let conditional = self.condition(sigma_a)?;
-                let mut rows = vec![(f64::NAN, f64::NAN, f64::NEG_INFINITY); n];
-                for run in &self.model.runs {
-                    let (predicted, log_density) = self.model.without(run, &conditional, sigma_a);
-                    for (&i, (mean, sd)) in run.iter().zip(predicted) {
-                        rows[i] = (mean, sd, weight.ln() - log_density);
-                    }
-                }
-                Some(rows)
+                Some(self.model.leave_one_out(&conditional, &self.model.variances(sigma_a), weight.ln()))
             })
             .collect();
         LeaveOneOut::of_nodes(&self.model.z, &per_node)
@@ -499,7 +519,8 @@ mod tests {
             };
             let axes = Axes::new(&model).unwrap();
             for sigma_a in [0.0, 0.02, 0.5, 30.0] {
-                let (found, expected) = (axes.condition(&model, sigma_a), model.condition(sigma_a).unwrap());
+                let variances = model.variances(sigma_a);
+                let (found, expected) = (axes.condition(&model, sigma_a), model.condition(&variances).unwrap());
                 // The precision's condition: largest prior variance times what the data add, over the least of both.
                 let norm: f64 = model.features.data().iter().map(|f| f * f).sum();
                 let condition = 2.2_f64.powi(2) * (1.0 + norm / axes.variance(sigma_a));
@@ -543,9 +564,11 @@ mod tests {
         };
         let all = model(&(0..n).collect::<Vec<_>>());
         for run in [vec![2], vec![0, 1, 4], vec![3, 5, 6]] {
-            let (found, log_density) = all.without(&run, &all.condition(sigma_a).unwrap(), sigma_a);
+            let variances = all.variances(sigma_a);
+            let (found, log_density) = all.without(&run, &all.condition(&variances).unwrap(), &variances);
             let others: Vec<usize> = (0..n).filter(|i| !run.contains(i)).collect();
-            let rest = model(&others).condition(sigma_a).unwrap();
+            let rest = model(&others);
+            let rest = rest.condition(&rest.variances(sigma_a)).unwrap();
             for (&i, (mean, sd)) in run.iter().zip(found) {
                 let half = rest.seen_by(&all, i);
                 let expected = (dot(&half, &half) + sigma_s[i].powi(2) + sigma_a * sigma_a).sqrt();
@@ -554,7 +577,7 @@ mod tests {
                 assert!((sd - expected).abs() < 1000.0 * f64::EPSILON, "{run:?}");
             }
             // log p(rows | others) = log p(all) - log p(others), with 2 pi that the other formula leaves out.
-            let whole = all.condition(sigma_a).unwrap().log_marginal;
+            let whole = all.condition(&variances).unwrap().log_marginal;
             let constant = 0.5 * run.len() as f64 * (2.0 * std::f64::consts::PI).ln();
             let expected = whole - rest.log_marginal + constant;
             assert!((log_density - expected).abs() < 1000.0 * f64::EPSILON * whole.abs().max(1.0), "{run:?}");

@@ -6,6 +6,7 @@ mod exact;
 mod gp;
 mod series;
 mod spec;
+mod varying;
 
 pub use spec::{KnownSigmaS, NutsSpec, TrainMethod, TrainSpec};
 
@@ -202,7 +203,8 @@ impl LeaveOneOut {
 pub struct TReport {
     /// The output.
     pub output: String,
-    /// How the T-posterior was had: `exact`, `nuts`, `smc`, `nodes`, `gp`, `imported`, `function`.
+    /// How the T-posterior was had: `exact`, `nodes`, `nuts`, `smc`, both of these after `exact-given-` where they sampled the parameters of
+    /// sigma_A alone, `gp`, `imported`, `function`.
     pub method: String,
     /// Number of training rows.
     pub n_rows: usize,
@@ -271,7 +273,7 @@ impl TrainedOutput {
                 sds.data_mut().iter_mut().for_each(|sd| *sd *= self.affine.1);
                 sds
             }
-            None => Matrix::from_fn(x.rows(), sigma_a.len(), |_, s| sigma_a[s]),
+            None => error_sds(&*self.surrogate, x, coefficients, sigma_a),
         }
     }
 
@@ -286,6 +288,18 @@ impl TrainedOutput {
         let x = set.inputs_of(&self.name, self.n_inputs);
         let rows = Rows::of(self.surrogate.series().is_some(), &x, &eta, &sigma_s, &runs);
         Ok(TrainingRows { inputs: rows.x, eta: rows.z, runs: rows.of.iter().map(|&row| runs[row]).collect() })
+    }
+}
+
+/// sigma_A at inputs in rows, under draws in columns, on the scale of the `sigma_a` of these.
+pub fn error_sds(surrogate: &dyn Surrogate, x: &Matrix, coefficients: &Matrix, sigma_a: &[f64]) -> Matrix {
+    match surrogate.error_field() {
+        Some(field) => {
+            let mut sds = Matrix::default();
+            field.sds(x, coefficients, sigma_a, &mut sds, &mut Scratch::default());
+            sds
+        }
+        None => Matrix::from_fn(x.rows(), sigma_a.len(), |_, s| sigma_a[s]),
     }
 }
 
@@ -705,6 +719,9 @@ impl Fit<'_> {
         }
         let linear = self.linear_model();
         match (spec.method, linear) {
+            (TrainMethod::Auto, Some(model)) if self.surrogate.error_field().is_some() => {
+                self.varying(model, spec, stream, monitor)
+            }
             (TrainMethod::Auto | TrainMethod::Exact, Some(model)) => {
                 let exact = Exact::new(model, proceed)?;
                 let (coefficients, sigma_a) = exact.draws(spec.draws, stream);
@@ -725,15 +742,21 @@ impl Fit<'_> {
             (TrainMethod::Exact | TrainMethod::Nodes, None) => Err(Error::invalid(
                 "train.method",
                 format!("the T-posterior of `{}` has no exact form", self.name),
-                "use method = \"nuts\": exact draws need a surrogate linear in its coefficients with normal priors",
+                "use method = \"nuts\": exact draws need a surrogate linear in its coefficients with normal priors, and one sigma_a",
             )),
             (TrainMethod::Auto | TrainMethod::Nuts, _) => self.nuts(spec, stream, monitor),
         }
     }
 
     fn linear_model(&self) -> Option<LinearModel> {
-        let prior = self.surrogate.priors().iter().map(|p| p.is_normal()).collect::<Option<Vec<_>>>()?;
-        let (offset, features) = self.surrogate.linear(&self.rows.x)?;
+        let (offset, mut features) = self.surrogate.linear(&self.rows.x)?;
+        let mut priors = self.surrogate.priors();
+        if let Some(field) = self.surrogate.error_field() {
+            // Predictions do not depend on the coefficients of sigma_A, which come last.
+            priors = &priors[..field.rows().start];
+            features = Matrix::from_fn(features.rows(), priors.len(), |i, p| features[(i, p)]);
+        }
+        let prior = priors.iter().map(|p| p.is_normal()).collect::<Option<Vec<_>>>()?;
         let z = self.rows.z.iter().zip(offset).map(|(z, o)| z - o).collect();
         Some(LinearModel {
             features,
@@ -814,11 +837,35 @@ impl Fit<'_> {
 
     fn nuts(&self, spec: &TrainSpec, stream: Stream, monitor: &dyn Monitor) -> Result<Block> {
         let density = TDensity::new(self.surrogate.clone(), self.rows, self.sigma_a);
+        let natural = |z: &[f64]| density.natural(z);
+        let sampled = self.sampled(&density, &natural, self.surrogate.names(), 1, spec, stream, monitor)?;
+        let (p, columns) = (self.surrogate.names().len(), &sampled.columns);
+        let coefficients = Matrix::from_fn(p, columns.len(), |j, s| columns[s][j]);
+        let sigma_a: Vec<f64> = columns.iter().map(|c| c[p]).collect();
+        let log_weights = vec![0.0; columns.len()];
+        let mut report = self.report(sampled.method, &coefficients, &sigma_a, &log_weights, None);
+        sampled.add_to(&mut report);
+        Ok(Block { coefficients, sigma_a, log_weights, report })
+    }
+
+    /// Draws of a posterior by NUTS, each after `steps` transitions, and by tempered runs where these find what the chains overlooked.
+    /// `natural` gives its parameters: `names` and sigma_a.
+    #[allow(clippy::too_many_arguments, reason = "what to sample, how, and how it is watched")]
+    fn sampled<D: Bayes + Clone + Send + Sync>(
+        &self,
+        density: &D,
+        natural: &(dyn Fn(&[f64]) -> Vec<f64> + Sync),
+        names: &[String],
+        steps: usize,
+        spec: &TrainSpec,
+        stream: Stream,
+        monitor: &dyn Monitor,
+    ) -> Result<Sampled> {
         let n_chains = spec.nuts.chains.max(1);
-        let settings = spec.nuts.settings(spec.draws.div_ceil(n_chains));
+        let settings = spec.nuts.settings(spec.draws.div_ceil(n_chains) * steps);
         let proceed = counting(monitor, T_DRAWS, n_chains * (settings.warmup + settings.draws));
         let chains =
-            chains::sample(&density, &settings, n_chains, None, stream.named("nuts"), &proceed).map_err(|error| {
+            chains::sample(density, &settings, n_chains, None, stream.named("nuts"), &proceed).map_err(|error| {
                 match error {
                     Error::Failed { problem, .. } => Error::failed(
                         format!("T-step of `{}`", self.name),
@@ -828,15 +875,11 @@ impl Fit<'_> {
                     error => error,
                 }
             })?;
-        let check = chains::check(&density, &chains, stream.named("check"), &|| monitor.proceed())?;
-        let p = self.surrogate.names().len();
-        let natural = |runs: &[&[Vec<f64>]]| -> Vec<Vec<Vec<f64>>> {
-            runs.iter().map(|draws| draws.iter().map(|z| density.natural(z)).collect()).collect()
-        };
+        let check = chains::check(density, &chains, stream.named("check"), &|| monitor.proceed())?;
         // Chains that missed a part, stay each in another, or could not follow the density, are replaced by the runs that found
         // it with its weight, unless the study insists on NUTS.
         let divergences = chains.iter().map(|c| c.divergences()).sum();
-        let disagree = (0..Bayes::dim(&density)).any(|d| {
+        let disagree = (0..Bayes::dim(density)).any(|d| {
             let values: Vec<Vec<f64>> = chains.iter().map(|c| c.coordinate(d)).collect();
             diagnostics::r_hat(&values) > CHAINS_AGREE
         });
@@ -844,52 +887,42 @@ impl Fit<'_> {
         let replaced = spec.method == TrainMethod::Auto && check.agree && in_trouble;
         let (method, runs, columns): (_, Vec<&[Vec<f64>]>, Vec<Vec<f64>>) = if replaced {
             let draws = check.draws(spec.draws, stream.named("draws"));
-            let columns = draws.into_iter().map(|z| density.natural(z)).collect();
+            let columns = draws.into_iter().map(natural).collect();
             ("smc", check.runs.iter().map(|r| r.draws.as_slice()).collect(), columns)
         } else {
-            let draws = chains.iter().flat_map(|c| c.draws.iter().map(|z| density.natural(z)));
+            let draws = chains.iter().flat_map(|c| c.draws.iter().skip(steps - 1).step_by(steps).map(|z| natural(z)));
             ("nuts", chains.iter().map(|c| c.draws.as_slice()).collect(), draws.take(spec.draws).collect())
         };
-        let coefficients = Matrix::from_fn(p, columns.len(), |j, s| columns[s][j]);
-        let sigma_a: Vec<f64> = columns.iter().map(|c| c[p]).collect();
-        let log_weights = vec![0.0; columns.len()];
-        let mut report = self.report(method, &coefficients, &sigma_a, &log_weights, None);
-        if !replaced {
-            report.divergences = divergences;
-            report.troubled = in_trouble;
-        }
-        let runs = natural(&runs);
-        for (j, parameter) in report.parameters.iter_mut().enumerate() {
-            let values: Vec<Vec<f64>> = runs.iter().map(|run| run.iter().map(|c| c[j]).collect()).collect();
-            // A known sigma_A does not vary.
-            if parameter.sd > 0.0 {
-                parameter.r_hat = Some(diagnostics::r_hat(&values));
-                parameter.ess_bulk = Some(diagnostics::ess_bulk(&values));
-                parameter.mcse_mean = Some(diagnostics::mcse_mean(&values));
-            }
-        }
+        let mut warnings = Vec::new();
         if replaced && check.overlooked.is_none() {
-            report.warnings.push(format!(
+            warnings.push(format!(
                 "T-step of `{}`: the NUTS chains {}; the draws are those of tempered sequential Monte Carlo, whose runs agree",
                 self.name,
                 if disagree { "disagree" } else { "diverge" }
             ));
         }
         if let Some(found) = check.overlooked {
-            let name = self.surrogate.names().get(found.coordinate).map_or("sigma_a", String::as_str);
+            let name = names.get(found.coordinate).map_or("sigma_a", String::as_str);
             let advice = if replaced {
                 "the draws are those of tempered sequential Monte Carlo, whose runs found it and agree"
             } else {
                 "do not use these draws; train.method = \"auto\" takes others where it can"
             };
-            report.warnings.push(format!(
+            warnings.push(format!(
                 "T-step of `{}`: NUTS overlooked part of the T-posterior ({:.0} % of it lies outside what the chains \
                  visited along {name}); {advice}",
                 self.name,
                 100.0 * found.share_unvisited
             ));
         }
-        Ok(Block { coefficients, sigma_a, log_weights, report })
+        Ok(Sampled {
+            method,
+            columns,
+            runs: runs.iter().map(|draws| draws.iter().map(|z| natural(z)).collect()).collect(),
+            divergences: if replaced { 0 } else { divergences },
+            troubled: in_trouble && !replaced,
+            warnings,
+        })
     }
 
     /// Posterior predictive from draws; summary and leave-one-out too, unless they are known exactly.
@@ -910,10 +943,11 @@ impl Fit<'_> {
         );
         let mut eta = Matrix::default();
         self.surrogate.predict(&self.rows.x, coefficients, &mut eta, &mut Scratch::default());
+        let errors = error_sds(&**self.surrogate, &self.rows.x, coefficients, sigma_a);
         let predicted = |i: usize| Predicted {
             z: self.rows.z[i],
             eta: eta.row(i),
-            sd: sigma_a.iter().map(|a| a.hypot(self.rows.sigma_s[i])).collect(),
+            sd: errors.row(i).iter().map(|a| a.hypot(self.rows.sigma_s[i])).collect(),
         };
         let (n, weights) = (self.rows.z.len(), draws.weights());
         let inside = (0..n).filter(|&i| (0.05..=0.95).contains(&predicted(i).below(&weights))).count();
@@ -950,6 +984,37 @@ impl Fit<'_> {
             warnings: Vec::new(),
             series: None,
         }
+    }
+}
+
+/// Draws of some parameters, the last of which is sigma_a, and what is known of them.
+struct Sampled {
+    /// `nuts` or `smc`.
+    method: &'static str,
+    /// The parameters of each draw.
+    columns: Vec<Vec<f64>>,
+    /// The same of every chain or tempered run.
+    runs: Vec<Vec<Vec<f64>>>,
+    divergences: usize,
+    troubled: bool,
+    warnings: Vec<String>,
+}
+
+impl Sampled {
+    /// Adds what is known to a report whose last parameters these are.
+    fn add_to(self, report: &mut TReport) {
+        let first = report.parameters.len() - self.columns[0].len();
+        for (j, parameter) in report.parameters[first..].iter_mut().enumerate() {
+            let values: Vec<Vec<f64>> = self.runs.iter().map(|run| run.iter().map(|c| c[j]).collect()).collect();
+            // A known sigma_A does not vary.
+            if parameter.sd > 0.0 {
+                parameter.r_hat = Some(diagnostics::r_hat(&values));
+                parameter.ess_bulk = Some(diagnostics::ess_bulk(&values));
+                parameter.mcse_mean = Some(diagnostics::mcse_mean(&values));
+            }
+        }
+        (report.divergences, report.troubled) = (self.divergences, self.troubled);
+        report.warnings.extend(self.warnings);
     }
 }
 
@@ -1011,6 +1076,13 @@ impl TReport {
         own.map(|parameter| parameter.name.clone()).collect()
     }
 
+    /// Whether leave-one-run-out predictions are from draws that were made with all runs.
+    pub(crate) fn is_left_out_by_draws(&self) -> bool {
+        let is_known =
+            ["exact", "nodes", "gp"].contains(&self.method.as_str()) || self.method.starts_with("exact-given");
+        !is_known
+    }
+
     /// Turns each bad value into a sentence.
     fn advise(&mut self) {
         let output = &self.output;
@@ -1018,7 +1090,7 @@ impl TReport {
         let bad = self
             .parameters
             .iter()
-            .filter(|p| self.method == "nuts" && p.r_hat.is_some_and(|r| r > CHAINS_AGREE))
+            .filter(|p| self.method.ends_with("nuts") && p.r_hat.is_some_and(|r| r > CHAINS_AGREE))
             .max_by(|a, b| a.r_hat.partial_cmp(&b.r_hat).unwrap_or(std::cmp::Ordering::Equal));
         if let Some(worst) = bad {
             self.warnings.push(format!(
@@ -1045,7 +1117,7 @@ impl TReport {
                  not seen; calibrate with truth = \"held-out-runs\" to know, or give the draws a sigma_a"
             ));
         }
-        if self.leave_one_out.unreliable > 0 && !["exact", "nodes", "gp"].contains(&self.method.as_str()) {
+        if self.leave_one_out.unreliable > 0 && self.is_left_out_by_draws() {
             let what = match self.method.as_str() {
                 "function" => "calibrate with truth = \"held-out-runs\" to know how well it predicts",
                 _ => "these runs decide the surrogate by themselves",

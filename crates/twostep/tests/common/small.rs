@@ -13,7 +13,7 @@ use twostep::likelihood::{ErrorSharing, Family, NoiseSpec, Sd};
 use twostep::matrix::Matrix;
 use twostep::prior::{Marginal, Prior};
 use twostep::stream::Stream;
-use twostep::surrogate::{Formula, InputScale, Normalisation, PolynomialChaos, Surrogate};
+use twostep::surrogate::{Formula, InputScale, Normalisation, PolynomialChaos, Surrogate, VaryingError};
 use twostep::train::{LeaveOneOut, TReport, TrainedOutput, joint_names};
 
 pub fn marginal(text: &str) -> Marginal {
@@ -40,6 +40,11 @@ pub fn logistic() -> Arc<dyn Surrogate> {
     let inputs = ["a", "b", "t"].map(String::from);
     let parameters = ["alpha", "beta", "gamma"].map(|name| (name.to_string(), marginal("normal(0, 1)")));
     Arc::new(Formula::new("alpha / (1 + exp(-beta*(t - a))) + gamma*b", &inputs, parameters.to_vec()).unwrap())
+}
+
+/// The surrogate of `n_inputs` inputs in [-1, 1], with an approximation error that depends on them.
+pub fn varying(surrogate: Arc<dyn Surrogate>, degree: usize, n_inputs: usize) -> Arc<dyn Surrogate> {
+    Arc::new(VaryingError::new(surrogate, degree, &marginal("normal(0, 0.5)"), &vec![unit_scale(); n_inputs]))
 }
 
 /// Everything an I-step needs, of one output.
