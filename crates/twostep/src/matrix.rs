@@ -2,6 +2,7 @@
 
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
+use std::collections::HashMap;
 
 /// A dense matrix, row after row. Where draws are involved they are the columns, so a row is contiguous over draws.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,6 +81,12 @@ impl Matrix {
     /// The rows named by `index`, in that order.
     pub fn select_rows(&self, index: &[usize]) -> Self {
         Self::from_fn(index.len(), self.cols, |i, j| self[(index[i], j)])
+    }
+
+    /// For every row the first whose first `n` entries are the same.
+    pub(crate) fn first_alike(&self, n: usize) -> Vec<usize> {
+        let mut seen: HashMap<Vec<u64>, usize> = HashMap::new();
+        (0..self.rows).map(|i| *seen.entry(bits(&self.row(i)[..n])).or_insert(i)).collect()
     }
 
     /// The transpose.

@@ -2,13 +2,14 @@
 //! per draw, of twice the surrogate's degree.
 
 use crate::kernels;
-use crate::kernels::panels::{Panels, PullSums};
+use crate::kernels::panels::{Lanes, Panels, PullSums};
 use crate::likelihood::Reduced;
 use crate::matrix::Matrix;
 use crate::special::gauss_legendre;
 use crate::surrogate::{Basis, InputScale, Normalisation, Separated, Surrogate};
 use faer::Mat;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Above this many interpolation points the general path is used: the product of unknowns is too large to tabulate.
 const MAX_POINTS: usize = 20_000;
@@ -151,11 +152,6 @@ impl Conditioned {
         Self { basis: self.basis.clone(), classes: self.classes.iter().map(averaged).collect() }
     }
 
-    /// Number K of basis functions.
-    pub(crate) fn n_features(&self) -> usize {
-        self.basis.len()
-    }
-
     /// The polynomials of a class.
     pub(crate) fn class(&self, c: usize) -> &Panels {
         &self.classes[c]
@@ -166,6 +162,11 @@ impl Conditioned {
         features.x.reshape(1, omega.len());
         features.x.row_mut(0).copy_from_slice(omega);
         self.basis.features(&features.x, &mut features.value, &mut features.table);
+    }
+
+    /// Values of the basis at some rows of unknowns together.
+    pub(crate) fn set_points(&self, omega: &Matrix, rows: Range<usize>, out: &mut Vec<Lanes>, table: &mut Vec<Lanes>) {
+        self.basis.features_of_points(omega, rows, out, table);
     }
 
     /// `residuals[c, s] = R_c,s(omega)`.
@@ -180,11 +181,11 @@ impl Conditioned {
     pub(crate) fn pull(&self, c: usize, bar: &[f64], features: &mut Features, by_omega: &mut [f64]) {
         features.bar.reshape(1, self.basis.len());
         self.classes[c].pull(bar, &mut features.sums, features.bar.row_mut(0));
-        self.basis.pull_tabulated(features.bar.row(0), by_omega, &features.table);
+        self.basis.pull_row(features.x.row(0), features.bar.row(0), by_omega, &mut features.table);
     }
 
     /// `by_omega[d] += sum_k bar[k] dpsi_k/domega_d` at the unknowns set last.
-    pub(crate) fn pull_features(&self, bar: &[f64], features: &Features, by_omega: &mut [f64]) {
-        self.basis.pull_tabulated(bar, by_omega, &features.table);
+    pub(crate) fn pull_features(&self, bar: &[f64], features: &mut Features, by_omega: &mut [f64]) {
+        self.basis.pull_row(features.x.row(0), bar, by_omega, &mut features.table);
     }
 }

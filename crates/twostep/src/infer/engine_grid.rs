@@ -133,10 +133,9 @@ fn infer_by(
             .par_chunks(POINTS)
             .map_init(Work::default, |work, numbers| {
                 let mut rngs: Vec<_> = numbers.iter().map(|&i| stream.at(i as u64).rng()).collect();
-                let omega: Vec<Vec<f64>> = rngs.iter_mut().map(|rng| grid.draw(rng)).collect();
-                let rest = components.draw(&omega, offset, work, &mut rngs);
-                let pairs = omega.into_iter().zip(rest);
-                pairs.map(|(x, (s, sigmas))| ([x, sigmas].concat(), s)).collect::<Vec<_>>()
+                let mut omega = Matrix::zeros(numbers.len(), grid.dim());
+                rngs.iter_mut().enumerate().for_each(|(p, rng)| grid.draw(rng, omega.row_mut(p)));
+                components.draw(&omega, offset, work, &mut rngs)
             })
             .flatten_iter()
             .collect();

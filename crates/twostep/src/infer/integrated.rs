@@ -16,6 +16,7 @@ use crate::stream::Stream;
 use rand::Rng;
 use rayon::prelude::*;
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// Log units below its top at which a density is nothing.
 const NOTHING: f64 = 20.0;
@@ -58,8 +59,69 @@ struct SigmaRule {
     /// Where there is no `by_draw`: `a` and `b` of every class at every node and draw (K x S), if sigma_A makes them depend
     /// on the draw.
     tables: Vec<(Matrix, Matrix)>,
+    /// Where log-likelihoods take long at every sd: the fewer sds that they are interpolated from.
+    stretches: Vec<Stretch>,
     /// For a pool that is linear in the log-likelihoods: `sum_s alpha_s a_k,s` and `alpha_s b_k,s` at every node.
     linear: Option<(Vec<f64>, Matrix)>,
+}
+
+/// Nodes of a rule side by side, and the fewer sds that log-likelihoods at these are interpolated from.
+#[derive(Clone, Debug)]
+struct Stretch {
+    nodes: Range<usize>,
+    sigma: Vec<f64>,
+    /// From the sds to the nodes; none where the sds are the nodes.
+    weights: Option<Matrix>,
+}
+
+impl Stretch {
+    /// All nodes of panels with these edges, where a function is smooth in log sigma, see [`Likelihoods::is_smooth_in_sd`].
+    fn all(edges: &[f64], sigma: &[f64]) -> Vec<Self> {
+        // As wide as singularities pi/2 away from the real axis allow with a dozen and some sds.
+        const LONGEST: f64 = 2.0;
+        let (mut out, mut end) = (Vec::new(), edges.len() - 1);
+        // From the largest sds, where panels are narrowest.
+        while end > 0 {
+            let first = (0..end).find(|&e| edges[end] - edges[e] <= LONGEST).unwrap_or(end - 1);
+            let nodes = first * NODES..end * NODES;
+            out.push(Self::new((edges[first], edges[end]), nodes, sigma));
+            end = first;
+        }
+        out.reverse();
+        out
+    }
+
+    fn new((from, to): (f64, f64), nodes: Range<usize>, sigma: &[f64]) -> Self {
+        // Relative to the largest log-likelihood in the stretch: a hundredth where that is a million.
+        const ERROR: f64 = 1e-8;
+        let half = 0.5 * (to - from);
+        // The function is analytic within an ellipse around the stretch with half-axes `half (rho + 1 / rho) / 2` and `half (rho - 1 / rho) / 2`,
+        // as long as the latter is less than pi/2, and closer than by a fifth it grows. The error is about rho^-Z.
+        let rise = 0.8 * std::f64::consts::FRAC_PI_2 / half;
+        let rho = rise + (rise * rise + 1.0).sqrt();
+        let n = (-ERROR.ln() / rho.ln()).ceil() as usize + 1;
+        if 3 * n > 2 * nodes.len() {
+            return Self { sigma: sigma[nodes.clone()].to_vec(), nodes, weights: None };
+        }
+        let angle = |z: usize| std::f64::consts::PI * (z as f64 + 0.5) / n as f64;
+        // Barycentric weights of Chebyshev's nodes of the first kind.
+        let of_node = |z: usize| if z % 2 == 0 { angle(z).sin() } else { -angle(z).sin() };
+        let mut weights = Matrix::zeros(nodes.len(), n);
+        for (k, sigma) in sigma[nodes.clone()].iter().enumerate() {
+            let x = (sigma.ln() - from) / half - 1.0;
+            let row = weights.row_mut(k);
+            match (0..n).find(|&z| x == angle(z).cos()) {
+                Some(hit) => row[hit] = 1.0,
+                None => {
+                    row.iter_mut().enumerate().for_each(|(z, w)| *w = of_node(z) / (x - angle(z).cos()));
+                    let total: f64 = row.iter().sum();
+                    row.iter_mut().for_each(|w| *w /= total);
+                }
+            }
+        }
+        let sigma = (0..n).map(|z| (from + half * (angle(z).cos() + 1.0)).exp()).collect();
+        Self { nodes, sigma, weights: Some(weights) }
+    }
 }
 
 /// The likelihood of every draw at the nodes of a rule.
@@ -381,6 +443,12 @@ pub(super) struct Work {
     integrals: Vec<Vec<f64>>,
     /// Values at the nodes of one draw.
     nodes: Vec<f64>,
+    /// Shares of the nodes of an sd.
+    mass: Vec<f64>,
+    /// Log-likelihoods at the sds that others are interpolated from, those of a stretch, and all.
+    few: Matrix,
+    interpolated: Matrix,
+    many: Matrix,
     row: Vec<f64>,
     /// Log-likelihood of each component, sds integrated out.
     total: Vec<f64>,
@@ -498,8 +566,12 @@ impl<'a> Integrated<'a> {
             curve: None,
             panels: None,
             tables: Vec::new(),
+            stretches: Vec::new(),
             linear: None,
         };
+        if self.likelihoods.is_smooth_in_sd(output) {
+            rule.stretches = Stretch::all(&rule.edges, &rule.sigma);
+        }
         // A pooled density of many draws is pooled before it is integrated.
         if self.pooled().is_none() || self.likelihoods.n_draws() == 1 {
             let by_draw = |sigma: &[f64], log_weight: &[f64]| {
@@ -514,9 +586,10 @@ impl<'a> Integrated<'a> {
                     let (sigma, log_weight) = nodes_in(&edges(WIDE), PANEL, prior);
                     rule.panels = by_draw(&sigma, &log_weight);
                 }
+                (None, _) if !rule.stretches.is_empty() => {}
                 (None, _) => rule.tables = self.likelihoods.class_tables(output, &rule.sigma),
             }
-        } else {
+        } else if rule.stretches.is_empty() {
             rule.tables = self.likelihoods.class_tables(output, &rule.sigma);
             rule.linear = self.linear(output, &rule);
         }
@@ -758,7 +831,7 @@ impl<'a> Integrated<'a> {
 
     /// Values of every component at every node of sigma number `j`, and what they integrate to.
     fn integrate_table(&self, j: usize, work: &mut Work) {
-        let Work { workspace, tables, integrals, row, .. } = work;
+        let Work { workspace, tables, integrals, row, few, interpolated, many, .. } = work;
         let (rule, table, integral) = (&self.rules[j], &mut tables[j], &mut integrals[j]);
         let output = self.likelihoods.output_of_sigma(j);
         table.clear();
@@ -767,9 +840,28 @@ impl<'a> Integrated<'a> {
             kernels::dot_rows(b.data(), self.likelihoods.residuals(output, 0, workspace), table);
             table.iter_mut().zip(a).zip(&rule.log_weight).for_each(|((t, a), w)| *t += a + w);
         }
+        many.reshape(if rule.stretches.is_empty() { 0 } else { rule.sigma.len() }, row.len());
+        for Stretch { nodes, sigma, weights } in &rule.stretches {
+            few.reshape(sigma.len(), row.len());
+            for (z, &sigma) in sigma.iter().enumerate() {
+                self.likelihoods.output_log_likelihoods(output, sigma, workspace, few.row_mut(z));
+            }
+            let out = &mut many.data_mut()[nodes.start * row.len()..nodes.end * row.len()];
+            match weights {
+                None => out.copy_from_slice(few.data()),
+                Some(weights) => {
+                    interpolated.set_product(weights, few);
+                    out.copy_from_slice(interpolated.data());
+                }
+            }
+        }
         let nodes = if rule.linear.is_some() { 0 } else { rule.sigma.len() };
         for (k, (&sigma, &weight)) in rule.sigma[..nodes].iter().zip(&rule.log_weight).enumerate() {
-            self.likelihoods.tabulated_log_likelihoods(output, k, sigma, &rule.tables, workspace, row);
+            match rule.stretches.is_empty() {
+                // A draw that excludes the data does so at every sd.
+                false => row.iter_mut().zip(many.row(k)).for_each(|(row, l)| *row = l.max(f64::NEG_INFINITY)),
+                true => self.likelihoods.tabulated_log_likelihoods(output, k, sigma, &rule.tables, workspace, row),
+            }
             match self.pooled() {
                 None => table.extend(row.iter().map(|l| l + weight)),
                 Some(propagation) => table.push(self.pool(propagation, row) + weight),
@@ -860,7 +952,7 @@ impl<'a> Integrated<'a> {
     /// in `work.row`.
     fn add_sigma_mass(&self, x: &[f64], weight: f64, offset: &[f64], work: &mut Work, mass: &mut [Vec<f64>]) {
         self.integrate(x, f64::INFINITY, work);
-        let Work { workspace, tables, integrals, nodes, total, row } = work;
+        let Work { workspace, tables, integrals, nodes, total, row, .. } = work;
         let n = total.len();
         row.clone_from(total);
         kernels::log_mean_exp_weights(offset, row);
@@ -902,24 +994,30 @@ impl<'a> Integrated<'a> {
     /// Draws of the component (the T-draw, or 0 of a pooled density) and of every sd given unknowns, each by its own generator.
     pub(super) fn draw(
         &self,
-        omega: &[Vec<f64>],
+        omega: &Matrix,
         offset: &[f64],
         work: &mut Work,
         rngs: &mut [impl Rng],
-    ) -> Vec<(usize, Vec<f64>)> {
-        let omega = Matrix::from_fn(omega.len(), self.axes.len(), |p, d| omega[p][d]);
+    ) -> Vec<(Vec<f64>, usize)> {
         let mut out = Vec::with_capacity(omega.rows());
-        self.integrate_each(&omega, work, |p, _, work| out.push(self.draw_here(offset, work, &mut rngs[p])));
+        self.integrate_each(omega, work, |p, _, work| {
+            let mut parameters = Vec::with_capacity(omega.cols() + self.rules.len());
+            parameters.extend_from_slice(omega.row(p));
+            let s = self.draw_here(offset, work, &mut rngs[p], &mut parameters);
+            out.push((parameters, s));
+        });
         out
     }
 
-    fn draw_here(&self, offset: &[f64], work: &mut Work, rng: &mut impl Rng) -> (usize, Vec<f64>) {
-        let Work { workspace, tables, integrals, nodes, total, .. } = work;
+    /// The T-draw; its sds are added to the parameters.
+    fn draw_here(&self, offset: &[f64], work: &mut Work, rng: &mut impl Rng, parameters: &mut Vec<f64>) -> usize {
+        let Work { workspace, tables, integrals, nodes, mass, total, .. } = work;
         let n = total.len();
         kernels::log_mean_exp_weights(offset, total);
         let s = pick_weighted(total, rng);
-        let sigmas = self.rules.iter().enumerate().map(|(j, rule)| {
-            let mut mass = vec![0.0; rule.sigma.len()];
+        for (j, rule) in self.rules.iter().enumerate() {
+            mass.clear();
+            mass.resize(rule.sigma.len(), 0.0);
             match &rule.by_draw {
                 Some(by_draw) => {
                     by_draw.with(self.likelihoods, self.likelihoods.output_of_sigma(j), workspace, |terms| {
@@ -932,10 +1030,9 @@ impl<'a> Integrated<'a> {
                     mass.iter_mut().zip(values).for_each(|(mass, l)| *mass = (l - integrals[j][s]).exp());
                 }
             }
-            draw_in_panels(&rule.edges, &mass, rng).exp()
-        });
-        let sigmas = sigmas.collect();
-        (s, sigmas)
+            parameters.push(draw_in_panels(&rule.edges, mass, rng).exp());
+        }
+        s
     }
 }
 
@@ -1037,6 +1134,36 @@ mod tests {
             out.iter_mut().zip(&l).for_each(|(out, l)| out.push(l + weight));
         }
         out
+    }
+
+    /// Variances and residuals over eight decades, and ranges from one narrow stretch to several.
+    #[test]
+    fn a_log_likelihood_is_interpolated_from_few_sds() {
+        let l = |s: f64| {
+            let of = |c: f64, r: f64| -0.5 * (c + s * s).ln() - 0.5 * r * r / (c + s * s);
+            [(0.0, 0.3), (1e-4, 1.0), (0.01, 0.1), (1.0, 2.0), (1e4, 50.0)].map(|(c, r)| of(c, r)).iter().sum::<f64>()
+        };
+        for (from, to) in [(-2.0, -1.5), (-3.0, -1.0), (-9.0, -1.0)] {
+            let edges: Vec<f64> = (0..=40).map(|e| from + (to - from) * f64::from(e) / 40.0).collect();
+            let (sigma, _) = nodes_in(&edges, NODES, &"uniform(0, 1)".parse().unwrap());
+            let stretches = Stretch::all(&edges, &sigma);
+            assert_eq!(
+                stretches.iter().flat_map(|s| s.nodes.clone()).collect::<Vec<_>>(),
+                (0..200).collect::<Vec<_>>()
+            );
+            assert!(stretches.iter().map(|s| s.sigma.len()).sum::<usize>() <= 134);
+            for Stretch { nodes, sigma: few, weights } in stretches {
+                let few: Vec<f64> = few.iter().map(|s| l(*s)).collect();
+                let largest = few.iter().fold(0.0, |m: f64, l| m.max(l.abs()));
+                for (k, s) in sigma[nodes].iter().enumerate() {
+                    let found = weights
+                        .as_ref()
+                        .map_or(few[k.min(few.len() - 1)], |weights| kernels::dot(weights.row(k), &few));
+                    // On the ellipse terms are less than twice as large as on its axis; the bound of the error is 4 M rho^-Z / (rho - 1).
+                    assert!((found - l(*s)).abs() <= 2.0 * 4.0 * 1e-8 * largest, "{from} {to} {s}: {found} {}", l(*s));
+                }
+            }
+        }
     }
 
     #[test]

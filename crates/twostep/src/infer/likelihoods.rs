@@ -158,6 +158,7 @@ struct OutputWorkspace {
     /// Which of how many points is set.
     point: Option<(usize, usize)>,
     lanes: Vec<Lanes>,
+    lane_table: Vec<Lanes>,
     marginal: MarginalWorkspace,
 }
 
@@ -343,7 +344,7 @@ impl Likelihoods {
         }
         for ((&(o, c), [base_by_sd, constant_by_sd]), pulled) in self.classes.iter().zip(&*by_sd).zip(&scratch.pulled) {
             let output = &self.outputs[o];
-            output.conditioned().pull_features(&pulled.by_feature, &outputs[o].features, by_omega);
+            output.conditioned().pull_features(&pulled.by_feature, &mut outputs[o].features, by_omega);
             if let (None, Some(j)) = (output.term.data.classes[c].sd, output.term.sigma) {
                 by_sigma[j] += pulled.by_variance.mul_add(*base_by_sd, *constant_by_sd);
             }
@@ -405,7 +406,7 @@ impl Likelihoods {
                 let (output, [base_by_sd, constant_by_sd]) = (&self.outputs[o], points_by_sd[i][p]);
                 bar.clear();
                 bar.extend(pulled.by_feature[i].iter().map(|by| by[p]));
-                output.conditioned().pull_features(bar, &outputs[o].point_features[p], by_omega);
+                output.conditioned().pull_features(bar, &mut outputs[o].point_features[p], by_omega);
                 if let (None, Some(j)) = (output.term.data.classes[c].sd, output.term.sigma) {
                     by_sigma[j] += pulled.by_variance[i][p].mul_add(base_by_sd, constant_by_sd);
                 }
@@ -466,6 +467,14 @@ impl Likelihoods {
         let groups: f64 = varying.map(|term| BOUND * term.data.groups.len() as f64).sum();
         let nodes = UNKNOWNS[self.n_unknowns.clamp(1, 3) - 1];
         (rows + groups) * self.n_draws as f64 * nodes > AFFORDABLE
+    }
+
+    /// Whether the log-likelihood of an output takes long at every sd, and is smooth in its logarithm: a sum of `log(c + s^2)` and
+    /// `1 / (c + s^2)` with `c >= 0`, whose singularities lie pi/2 away from the real axis.
+    pub(super) fn is_smooth_in_sd(&self, output: usize) -> bool {
+        let prepared = &self.outputs[output];
+        let rows = &prepared.term.data.rows;
+        (!prepared.has_classes() || !rows.is_empty()) && rows.iter().all(|row| row.kind == RowKind::Value)
     }
 
     /// The output whose sd is sigma number `j`.
@@ -696,15 +705,11 @@ impl Prepared {
     fn set_points(&self, omega: &Matrix, n_draws: usize, ws: &mut OutputWorkspace) {
         let Some(conditioned) = self.conditioned.as_ref().filter(|_| self.points.is_empty()) else { return };
         let (n, n_classes) = (omega.rows(), self.term.data.classes.len());
-        let OutputWorkspace { features, point_residuals, lanes, .. } = ws;
+        let OutputWorkspace { point_residuals, lanes, lane_table, .. } = ws;
         point_residuals.reshape(n_classes * n, n_draws);
         for first in (0..n).step_by(TILED_POINTS) {
             let count = TILED_POINTS.min(n - first);
-            lanes.resize(conditioned.n_features(), Lanes::default());
-            for p in 0..count {
-                conditioned.set(omega.row(first + p), features);
-                lanes.iter_mut().zip(features.values()).for_each(|(lanes, value)| lanes[p] = *value);
-            }
+            conditioned.set_points(omega, first..first + count, lanes, lane_table);
             for c in 0..n_classes {
                 let out = &mut point_residuals.data_mut()[(c * n + first) * n_draws..];
                 conditioned.class(c).combine_points(lanes, count, out);
@@ -770,7 +775,7 @@ impl Prepared {
     }
 
     /// Groups with their places among the points evaluated.
-    fn groups(&self) -> impl Iterator<Item = (&Group, usize)> {
+    fn groups(&self) -> impl Iterator<Item = (&Group, usize)> + Clone {
         self.term.data.groups.iter().zip(self.group_at.iter().copied())
     }
 
@@ -799,10 +804,9 @@ impl Prepared {
                 _ if term.field.is_some() => {
                     let constant = class.form(sd, term.error).constant;
                     out.iter_mut().for_each(|l| *l += constant);
-                    for (group, at) in self.groups().filter(|(group, _)| group.class == c) {
-                        let form = class.group_form(group, sd, term.error);
-                        kernels::add_normal(&form, group.mean, ws.eta.row(at), ws.errors.row(at), out);
-                    }
+                    let groups = self.groups().filter(|(group, _)| group.class == c);
+                    let groups = groups.map(|(g, at)| (g.mean, g.scatter, ws.eta.row(at), ws.errors.row(at)));
+                    kernels::add_normals(&class.group_form(sd, term.error), groups, out);
                 }
                 (None, _) => {
                     let terms = class.terms(sd, 0.0, term.error);
@@ -834,16 +838,16 @@ impl Prepared {
     fn pull_groups(&self, class: usize, sd: f64, weights: &[f64], ws: &mut OutputWorkspace) -> f64 {
         let (error, of_class) = (self.term.error, &self.term.data.classes[class]);
         let ClassForm { base_by_sd, constant_by_sd, .. } = of_class.form(sd, error);
+        let Form { base, alpha, beta, gamma } = of_class.group_form(sd, error);
         let mut by_sd = constant_by_sd * weights.iter().sum::<f64>();
         for (group, at) in self.groups().filter(|(group, _)| group.class == class) {
-            let Form { base, alpha, beta, gamma } = of_class.group_form(group, sd, error);
             for (s, &weight) in weights.iter().enumerate() {
                 if weight == 0.0 {
                     continue;
                 }
                 let (gap, square) = (group.mean - ws.eta[(at, s)], ws.errors[(at, s)].powi(2));
                 let v = base + square;
-                let by_v = weight * (alpha - (beta + gamma * gap * gap) / v) / v;
+                let by_v = weight * (alpha - (beta * group.scatter + gamma * gap * gap) / v) / v;
                 ws.eta_bar[(at, s)] -= 2.0 * weight * gamma * gap / v;
                 ws.errors_bar[(at, s)] += 2.0 * by_v * square;
                 by_sd += by_v * base_by_sd;

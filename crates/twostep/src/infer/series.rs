@@ -7,10 +7,10 @@
 //! independent: classes, each with a variance of its own.
 
 use crate::likelihood::{Class, Group, Reduced, Row};
-use crate::matrix::{Matrix, bits};
+use crate::matrix::Matrix;
 use crate::surrogate::{Components, Series, Surrogate};
 use faer::{Mat, Side};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Axes of the errors that keep their own variance; those after them share classes.
@@ -189,16 +189,12 @@ struct Axis {
 
 /// Groups that share their conditions, and so the errors of one series.
 fn experiments(data: &Reduced) -> Vec<Vec<usize>> {
-    let (mut blocks, mut at): (Vec<Vec<usize>>, HashMap<Vec<u64>, usize>) = (Vec::new(), HashMap::new());
+    let first = data.points.first_alike(data.points.cols() - 1);
+    let mut blocks: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (g, group) in data.groups.iter().enumerate() {
-        let conditions = &data.points.row(group.point)[..data.points.cols() - 1];
-        let block = *at.entry(bits(conditions)).or_insert_with(|| {
-            blocks.push(Vec::new());
-            blocks.len() - 1
-        });
-        blocks[block].push(g);
+        blocks.entry(first[group.point]).or_default().push(g);
     }
-    blocks
+    blocks.into_values().collect()
 }
 
 /// One class of values with the noise of a measurement, or of variance one where its sd is known, that has the scatter within all groups.

@@ -608,15 +608,44 @@ pub(crate) fn add_affine(a: f64, b: f64, rows: &[f64], values: &mut [f64]) {
     );
 }
 
-/// `values[s] += alpha log v + (beta + gamma (z - mu[s])^2) / v` with `v = base + sds[s]^2`.
-pub(crate) fn add_normal(form: &panels::Form, z: f64, mu: &[f64], sds: &[f64], values: &mut [f64]) {
-    let panels::Form { base, alpha, beta, gamma } = *form;
+/// `values[s] += sum_g alpha log v_g + (beta scatter_g + gamma (z_g - mu_g[s])^2) / v_g` with `v_g = base + sds_g[s]^2`; base is
+/// positive, beta and gamma are not, and groups are `(z, scatter, mu, sds)`.
+pub(crate) fn add_normals<'a>(
+    &panels::Form { base, alpha, beta, gamma }: &panels::Form,
+    groups: impl Iterator<Item = (f64, f64, &'a [f64], &'a [f64])> + Clone,
+    values: &mut [f64],
+) {
+    // Fractions a / v are added up over a common denominator, four at a time; four factors of at most this leave room for the numerator.
+    const LARGEST: f64 = 1e38;
+    let inverse = base.recip();
     dispatch(
         #[inline(always)]
         || {
-            for ((value, mu), sd) in values.iter_mut().zip(mu).zip(sds) {
-                let (gap, v) = (z - mu, sd.mul_add(*sd, base));
-                *value += alpha.mul_add(ln(v), (gamma * gap).mul_add(gap, beta) / v);
+            for (block, out) in values.chunks_mut(BLOCK).enumerate() {
+                let (start, n) = (block * BLOCK, out.len());
+                let (mut above, mut below, mut sum) = ([0.0; BLOCK], [1.0; BLOCK], [0.0; BLOCK]);
+                let mut count = 0_u32;
+                for (z, scatter, mu, sds) in groups.clone() {
+                    let (mu, sds, own) = (&mu[start..start + n], &sds[start..start + n], beta * scatter);
+                    for s in 0..n {
+                        let (gap, ratio) = (z - mu[s], (sds[s] * sds[s]).mul_add(inverse, 1.0));
+                        let ratio = if ratio < LARGEST { ratio } else { LARGEST };
+                        let term = (gamma * gap).mul_add(gap, own);
+                        above[s] = term.mul_add(below[s], above[s] * ratio);
+                        below[s] *= ratio;
+                    }
+                    count += 1;
+                    if count.is_multiple_of(4) {
+                        for s in 0..n {
+                            sum[s] += (inverse * above[s] / below[s]) + alpha * ln(below[s]);
+                            (above[s], below[s]) = (0.0, 1.0);
+                        }
+                    }
+                }
+                let of_base = alpha * f64::from(count) * base.ln();
+                for s in 0..n {
+                    out[s] += (sum[s] + of_base) + (inverse * above[s] / below[s] + alpha * ln(below[s]));
+                }
             }
         },
     );

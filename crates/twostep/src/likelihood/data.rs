@@ -86,10 +86,11 @@ impl Class {
         }
     }
 
-    /// The part that one of its groups has in [`Class::form`], where approximation errors differ between groups.
-    pub(crate) fn group_form(&self, group: &Group, s: f64, error: Error) -> Form {
+    /// The part that each of its groups has in [`Class::form`], where approximation errors differ between groups: beta is to be multiplied by
+    /// the scatter of the group.
+    pub(crate) fn group_form(&self, s: f64, error: Error) -> Form {
         let Form { base, alpha, gamma, .. } = self.form(s, error).form;
-        let beta = if error == Error::Independent { -0.5 * group.scatter } else { 0.0 };
+        let beta = if error == Error::Independent { -0.5 } else { 0.0 };
         Form { base, alpha: alpha / self.groups, beta, gamma }
     }
 

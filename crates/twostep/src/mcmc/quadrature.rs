@@ -875,57 +875,93 @@ impl Grid {
         Marginal { axis: self.axes[d], pieces }
     }
 
-    /// One draw, by inversion within a cell chosen by its mass.
-    pub fn draw(&self, rng: &mut impl Rng) -> Vec<f64> {
+    /// One draw, by inversion within a cell chosen by its mass; overwrites `out`.
+    pub fn draw(&self, rng: &mut impl Rng, out: &mut [f64]) {
         let dim = self.dim();
         let n_nodes = NODES.pow(dim as u32);
         // The last sum may be one but for rounding; a cell without mass is never the first beyond the target.
         let target = rng.random::<f64>() * self.cumulative[self.cells.len() - 1];
         let c = self.cumulative.partition_point(|sum| *sum <= target).min(self.cells.len() - 1);
-        let mut values = self.values[c * n_nodes..(c + 1) * n_nodes].to_vec();
+        let mut values = [0.0; NODES.pow(MAX_AXES as u32)];
+        values[..n_nodes].copy_from_slice(&self.values[c * n_nodes..(c + 1) * n_nodes]);
         let (cell, rule) = (&self.cells[c], Rule::new());
-        (0..dim)
-            .map(|d| {
-                let u = draw_along(rule, &mut values, rng);
-                self.axes[d].at(cell.lower[d] + cell.width[d] * 0.5 * (u + 1.0)).0
-            })
-            .collect()
+        for (d, out) in out.iter_mut().enumerate().take(dim) {
+            let u = draw_along(rule, &mut values[..NODES.pow((dim - d) as u32)], rng);
+            *out = self.axes[d].at(cell.lower[d] + cell.width[d] * 0.5 * (u + 1.0)).0;
+        }
     }
 
     /// `n` independent draws.
     pub fn draws(&self, n: usize, stream: Stream) -> Vec<Vec<f64>> {
-        (0..n).into_par_iter().map(|i| self.draw(&mut stream.at(i as u64).rng())).collect()
+        let one = |i: usize| {
+            let mut out = vec![0.0; self.dim()];
+            self.draw(&mut stream.at(i as u64).rng(), &mut out);
+            out
+        };
+        (0..n).into_par_iter().map(one).collect()
     }
 }
 
-/// Draws the first coordinate in [-1, 1] of a tensor of node values, and reduces the tensor to the others given it.
-fn draw_along(rule: &Rule, values: &mut Vec<f64>, rng: &mut impl Rng) -> f64 {
+/// Draws the first coordinate in [-1, 1] of a tensor of node values, and puts the tensor of the others given it in front.
+fn draw_along(rule: &Rule, values: &mut [f64], rng: &mut impl Rng) -> f64 {
     let rest = values.len() / NODES;
     let dim = rest.ilog(NODES) as usize;
     let along: [f64; NODES] = std::array::from_fn(|j| weighted(&rule.weights, &values[j * rest..(j + 1) * rest], dim));
     let modal = rule.modal(&along);
     let u = draw_by_modes(&modal, rng);
-    let mut conditional = vec![0.0; rest];
-    for (r, out) in conditional.iter_mut().enumerate() {
-        let line: [f64; NODES] = std::array::from_fn(|j| values[j * rest + r]);
-        *out = polynomial(&rule.modal(&line), u).max(0.0);
+    // The interpolant at u is a weighted sum of the values along a line.
+    let mut weights = [0.0; NODES];
+    for (m, legendre) in legendre_at(u).into_iter().enumerate() {
+        weights.iter_mut().zip(&rule.modes[m]).for_each(|(weight, mode)| *weight += legendre * mode);
+    }
+    for r in 0..rest {
+        // The first line is replaced as it is read for the last time.
+        values[r] = (0..NODES).map(|j| weights[j] * values[j * rest + r]).sum::<f64>().max(0.0);
     }
     // Where the interpolant vanishes at u in every line (rounding in a far tail), keep the unconditional shape.
-    if conditional.iter().all(|v| *v == 0.0) {
-        conditional.fill(1.0);
+    if values[..rest].iter().all(|v| *v == 0.0) {
+        values[..rest].fill(1.0);
     }
-    *values = conditional;
     u
+}
+
+/// `P_0..` at `x`.
+fn legendre_at(x: f64) -> [f64; NODES] {
+    let mut out = [1.0; NODES];
+    out[1] = x;
+    for m in 1..NODES - 1 {
+        out[m + 1] = next_legendre(m, x, out[m - 1], out[m]);
+    }
+    out
 }
 
 /// A draw in [-1, 1] from the density with these Legendre modes.
 fn draw_by_modes(modal: &[f64; NODES], rng: &mut impl Rng) -> f64 {
     let probability = rng.random::<f64>();
     let target = probability * modal[0];
+    let cumulative = cumulative(modal);
     // Monotone but for rounding: the interpolant of a resolved density is positive.
-    let rise = |u: f64| (partial_integral(modal, u) - target, 0.5 * polynomial(modal, u));
+    let rise = |u: f64| {
+        let (mut value, mut slope) = (0.0, 0.0);
+        for c in cumulative.iter().rev() {
+            slope = u * slope + value;
+            value = u * value + c;
+        }
+        (value - target, slope)
+    };
+    // Where a density with the first two modes alone has this probability below it, if that is one.
+    let tilt = if modal[0] > 0.0 { (modal[1] / modal[0]).clamp(-0.9, 0.9) } else { 0.0 };
+    let below = (1.0 - tilt).powi(2) + 4.0 * tilt * probability;
+    let start = (4.0 * probability + tilt - 2.0) / (1.0 + below.sqrt());
     // The error of a step by Newton's method is about the square of the step.
-    root((-1.0, 1.0), 2.0 * probability - 1.0, 1e-8, rise)
+    root((-1.0, 1.0), start, 1e-6, rise)
+}
+
+/// [`partial_integral`] as a polynomial in powers of x.
+fn cumulative(modal: &[f64; NODES]) -> [f64; NODES + 1] {
+    let [a, b, c, d, e] = *modal;
+    [a - 0.5 * b + 0.125 * d, a - 0.5 * c + 0.375 * e, 0.5 * b - 0.75 * d, 0.5 * c - 1.25 * e, 0.625 * d, 0.875 * e]
+        .map(|power| 0.5 * power)
 }
 
 /// Where a function that rises from below zero to above it, given with its slope, is zero: by Newton's method, and by bisection where
@@ -1051,5 +1087,23 @@ impl Marginal {
         let inside = |p: &&Piece| p.lower <= t && t < p.lower + p.width;
         let density = |p: &Piece| polynomial(&p.modal, 2.0 * (t - p.lower) / p.width - 1.0) / p.width;
         self.pieces.iter().filter(inside).map(density).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn powers_integrate_as_legendre_polynomials_do() {
+        let modal = [1.0, -0.7, 0.4, 0.3, -0.2];
+        for x in [-1.0, -0.6, 0.0, 0.35, 1.0] {
+            let by_powers = cumulative(&modal).iter().rev().fold(0.0, |sum, c| x * sum + c);
+            // Some twenty roundings of terms whose sizes sum to less than four.
+            let bound = 20.0 * 4.0 * f64::EPSILON;
+            assert!((by_powers - partial_integral(&modal, x)).abs() <= bound, "{x}");
+            let by_modes: f64 = legendre_at(x).iter().zip(&modal).map(|(p, a)| p * a).sum();
+            assert!((by_modes - polynomial(&modal, x)).abs() <= bound, "{x}");
+        }
     }
 }

@@ -153,7 +153,11 @@ fn next_temperature(particles: &[Point], now: f64, keep: f64) -> f64 {
 
 /// Systematic resampling: of n indices, i comes `n w_i` times, rounded up or down, for normalised weights.
 pub fn systematic(weights: &[f64], n: usize, rng: &mut impl Rng) -> impl Iterator<Item = usize> {
-    let offset = rng.random::<f64>();
+    evenly(weights, n, rng.random())
+}
+
+/// The indices at which the cumulated normalised weights reach `(k + offset) / n`.
+pub fn evenly(weights: &[f64], n: usize, offset: f64) -> impl Iterator<Item = usize> {
     let (mut sum, mut i) = (weights[0], 0);
     (0..n).map(move |k| {
         let u = (k as f64 + offset) / n as f64;

@@ -456,11 +456,12 @@ fn i_step(findings: &Findings) -> String {
     }
     if findings.answers.first().is_some_and(|answer| answer.diagnostics.marginal) {
         sentences.push(
-            "Functions of the Gaussian process were integrated out exactly for every draw of its hyper-parameters."
+            "Functions of the Gaussian process were integrated out exactly for every draw of its hyper-parameters, in place of the average \
+             over functions."
                 .to_owned(),
         );
     }
-    let by_components = |output: &Output| output.surrogate.components().is_some();
+    let by_components = |output: &Output| output.surrogate.has_components();
     if study.outputs.iter().any(by_components) && study.infer.series_errors {
         sentences.push(
             "Errors of the scores, and what the components leave out, entered the likelihood with their covariance over the coordinate."

@@ -67,7 +67,7 @@ impl StudyPlan {
             runs,
             terms,
             by_components: (study.outputs.iter())
-                .filter(|output| output.surrogate.components().is_some())
+                .filter(|output| output.surrogate.has_components())
                 .map(|output| output.name.clone())
                 .collect(),
             t_draws: study.train.draws,

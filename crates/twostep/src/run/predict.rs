@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::infer::{IPosterior, Measured};
 use crate::likelihood::{ErrorSharing, Sd, log_likelihood};
-use crate::matrix::{Matrix, bits};
+use crate::matrix::Matrix;
 use crate::stream::Stream;
 use crate::study::{Output, Stage, Study};
 use crate::surrogate::Scratch;
@@ -17,7 +17,6 @@ use rand::RngExt;
 use rand::rngs::ChaCha8Rng;
 use rand_distr::StandardNormal;
 use rayon::prelude::*;
-use std::collections::HashMap;
 
 /// Predicts every output of setting `index` at the conditions in `at`, one row per point and output.
 ///
@@ -121,13 +120,9 @@ pub fn predicted(
     let pairs = Pairs::new(study, posterior, parameters, answer, o);
     // The row whose approximation error a row has: its own, or that of the first row at the same conditions.
     let shared = study.infer.error == ErrorSharing::Shared;
-    let mut first: HashMap<Vec<u64>, usize> = HashMap::new();
-    let mut twin = |i: usize| if shared { *first.entry(bits(known.row(i))).or_insert(i) } else { i };
-    let error_of: Vec<usize> = (0..known.rows()).map(&mut twin).collect();
+    let error_of: Vec<usize> = if shared { known.first_alike(known.cols()) } else { (0..known.rows()).collect() };
     // The first row of the same series: all conditions but the coordinate are the same.
-    let mut first: HashMap<Vec<u64>, usize> = HashMap::new();
-    let conditions = |i: usize| bits(&known.row(i)[..known.cols().saturating_sub(1)]);
-    let series_of: Vec<usize> = (0..known.rows()).map(|i| *first.entry(conditions(i)).or_insert(i)).collect();
+    let series_of = known.first_alike(known.cols().saturating_sub(1));
     let of_draw = |k: usize| {
         let Pair { eta, error_sd, roots, sd: own_sd, mut rng } = pairs.at(k, known);
         let mut bell = || rng.sample::<f64, _>(StandardNormal);

@@ -271,15 +271,7 @@ impl<'a> Trier<'a> {
             let x = set.inputs_of(&output.name, n_inputs);
             let y = &mut set.outputs[o].1;
             let rows: Vec<usize> = (0..y.len()).filter(|&row| !y[row].is_nan()).collect();
-            if output.surrogate.components().is_some() {
-                let found = format!("the components of `{}` are found in its runs, and have no prior", output.name);
-                let repair = "use \"simulator\" or \"held-out-runs\", or series = \"coordinate\"";
-                return Err(Error::invalid("calibrate.truth", found, repair));
-            }
-            let c = train::prior_draw(&*surrogate, &mut rng).ok_or_else(|| {
-                let found = format!("the surrogate of `{}` has no prior to draw a truth from", output.name);
-                Error::invalid("calibrate.truth", found, "use \"simulator\" or \"held-out-runs\"")
-            })?;
+            let c = train::prior_draw(&*surrogate, &mut rng).ok_or_else(|| no_prior(output))?;
             let sigma_a = match &output.surrogate.sigma_a {
                 SigmaA::Fixed(sigma_a) => *sigma_a,
                 SigmaA::Prior(prior) => prior.sample(&mut rng),
@@ -288,16 +280,12 @@ impl<'a> Trier<'a> {
             let mut eta = Matrix::default();
             surrogate.predict(&x, &c, &mut eta, &mut Scratch::default());
             let sds = train::error_sds(&*surrogate, &x, &c, &[sigma_a]);
-            let mut errors: Vec<f64> = rows.iter().map(|_| rng.sample(StandardNormal)).collect();
-            for i in 1..errors.len() {
-                if let Some(twin) = (0..i).find(|&j| x.row(j) == x.row(i)) {
-                    errors[i] = errors[twin];
-                }
-            }
+            let errors: Vec<f64> = rows.iter().map(|_| rng.sample(StandardNormal)).collect();
+            let error_of = x.first_alike(x.cols());
             let (shift, factor) = affine[o];
             for (i, &row) in rows.iter().enumerate() {
                 let noise = set.sigma_s.as_ref().map_or(0.0, |s| s[row]) * rng.sample::<f64, _>(StandardNormal);
-                let z = shift + factor * (eta[(i, 0)] + sds[(i, 0)] * errors[i]) + noise;
+                let z = shift + factor * (eta[(i, 0)] + sds[(i, 0)] * errors[error_of[i]]) + noise;
                 y[row] = if output.log { z.exp() } else { z };
             }
             star.push((c, sigma_a));
@@ -623,6 +611,12 @@ fn trial(
     Ok(Trial { t_trial, i_trial, method: method.into(), version, weight, ranked, evidence, failed: None })
 }
 
+/// A truth that was to be drawn from the prior of a surrogate that has none.
+fn no_prior(output: &Output) -> Error {
+    let (found, repair) = output.no_prior();
+    Error::invalid("calibrate.truth", found, repair)
+}
+
 /// Posterior mean of sigma_A of an output, averaged over the inputs, and root mean square over these of the sd of eta over the T-draws.
 fn surrogate_errors(posterior: &TPosterior, o: usize, set: &TrainingSet) -> (f64, f64) {
     let (coefficients, sigma_a) = posterior.output_draws(o);
@@ -741,6 +735,10 @@ pub(super) struct Forecast {
 pub(super) fn forecast(study: &Study, set: Option<&TrainingSet>) -> Result<Forecast> {
     let layout = Layout::of(study)?;
     let spec = &study.calibrate;
+    let without = study.outputs.iter().find(|output| output.has_no_prior());
+    if let (Truth::SurrogatePrior, Some(output)) = (spec.truth, without) {
+        return Err(no_prior(output));
+    }
     let own_runs = stages::planned_runs(study)?;
     // One run has all values of a series.
     let n_conditions = study.n_run_inputs() - study.unknowns.len();

@@ -167,7 +167,7 @@ impl Study {
                     nuts,
                     smc,
                 } = &self.infer;
-                let has_components = self.outputs.iter().any(|output| output.surrogate.components().is_some());
+                let has_components = self.outputs.iter().any(|output| output.surrogate.has_components());
                 match has_components {
                     true => part("infer.propagate".into(), &(sigma_a, series_errors)),
                     false => part("infer.propagate".into(), sigma_a),

@@ -118,6 +118,27 @@ pub struct Output {
     pub noise: NoiseSpec,
 }
 
+impl Output {
+    /// Whether its surrogate has no prior that a truth could be drawn from.
+    pub fn has_no_prior(&self) -> bool {
+        self.surrogate.has_components() || self.surrogate.function().is_some()
+    }
+
+    /// Why it has none, and what to do instead.
+    pub(crate) fn no_prior(&self) -> (String, &'static str) {
+        match self.surrogate.has_components() {
+            true => (
+                format!("the components of `{}` are found in its runs, and have no prior", self.name),
+                "use \"simulator\" or \"held-out-runs\", or series = \"coordinate\"",
+            ),
+            false => (
+                format!("the surrogate of `{}` is a Python function, whose parameters have no prior", self.name),
+                "use \"simulator\" or \"held-out-runs\"",
+            ),
+        }
+    }
+}
+
 /// Where measurements come from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MeasurementSource {
@@ -205,7 +226,7 @@ impl Study {
 
     /// Whether its I-step carries errors of a surrogate: sigma_A, or those of series by principal components.
     pub fn carries_errors(&self) -> bool {
-        let by_components = self.outputs.iter().any(|output| output.surrogate.components().is_some());
+        let by_components = self.outputs.iter().any(|output| output.surrogate.has_components());
         self.infer.sigma_a || (self.infer.series_errors && by_components)
     }
 

@@ -117,7 +117,7 @@ impl<'d> Parts<'_, 'd> {
         let over = self.over(name);
         if let (Some(field), Some(spec)) = (self.own("over"), &surrogate) {
             let help = "check with `twostep calibrate`".to_owned();
-            if spec.components().is_none() && self.own("series").is_none() {
+            if !spec.has_components() && self.own("series").is_none() {
                 field.warn(
                     "the values of one run share its error, which is taken as independent from value to value",
                     "posteriors may be too narrow",
@@ -125,7 +125,7 @@ impl<'d> Parts<'_, 'd> {
                 );
             }
             let same_scale = noise.as_ref().is_none_or(|noise| log == matches!(noise.family, Family::LogNormal { .. }));
-            if spec.components().is_some() && !same_scale {
+            if spec.has_components() && !same_scale {
                 field.warn(
                     "the surrogate's errors live on another scale than the noise, and are not propagated",
                     "posteriors may be too narrow",

@@ -95,7 +95,7 @@ fn unsuitable(method: TrainMethod, outputs: &[Output], names: &Names) -> Option<
         let found = format!("the surrogate of `{}` is a Python function, which makes its own draws", output.name);
         return Some((found, "leave out method"));
     }
-    if let Some(output) = outputs.iter().find(|output| nodes && output.surrogate.components().is_some()) {
+    if let Some(output) = outputs.iter().find(|output| nodes && output.surrogate.has_components()) {
         let found = format!("nodes are for one surrogate, not for those of the components of `{}`", output.name);
         return Some((found, "use method = \"exact\", or series = \"coordinate\""));
     }
@@ -294,7 +294,7 @@ fn at(field: &Field<'_>, names: &Names, conditions: &[Condition]) -> Option<Vec<
 
 /// The error of a series is shared by its values, and `infer.error = "independent"` averages it away.
 pub(super) fn warn_of_independence(root: &Section<'_>, outputs: &[Output], infer: &InferSpec) {
-    let is_series = outputs.iter().any(|output| output.over.is_some() && output.surrogate.components().is_none());
+    let is_series = outputs.iter().any(|output| output.over.is_some() && !output.surrogate.has_components());
     let field = root.get("infer").and_then(|field| field.open_section()).and_then(|section| section.get("error"));
     if let Some(field) = field.filter(|_| is_series && infer.sigma_a && infer.error == ErrorSharing::Independent) {
         let help = "check with `twostep calibrate`, or write error = \"shared\"";
@@ -501,11 +501,10 @@ pub(super) fn calibrate(root: &Section<'_>, outputs: Option<&[Output]>) -> Calib
     let truths = Truth::ALL.map(|truth| (truth.name(), truth));
     spec.truth = section.read("truth", spec.truth, |field| {
         let truth = field.choice(&truths)?;
-        let function = outputs.unwrap_or_default().iter().find(|output| output.surrogate.function().is_some());
-        if let (Truth::SurrogatePrior, Some(output)) = (truth, function) {
-            let found =
-                format!("the surrogate of `{}` is a Python function, whose parameters have no prior", output.name);
-            field.refuse(found, "no prior to draw a truth from", "use \"simulator\" or \"held-out-runs\"".to_owned());
+        let without = outputs.unwrap_or_default().iter().find(|output| output.has_no_prior());
+        if let (Truth::SurrogatePrior, Some(output)) = (truth, without) {
+            let (found, repair) = output.no_prior();
+            field.refuse(found, "no prior to draw a truth from", repair.to_owned());
         }
         Some(truth)
     });

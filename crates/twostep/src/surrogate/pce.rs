@@ -1,8 +1,11 @@
 //! Polynomial chaos: Legendre polynomials of total degree d over inputs scaled to [-1, 1], linear in the coefficients.
 
 use super::{Scratch, Surrogate};
+use crate::kernels;
+use crate::kernels::panels::{Aligned, Lanes, POINTS};
 use crate::matrix::Matrix;
 use crate::prior::Marginal;
+use std::ops::Range;
 
 /// How one input is brought to [-1, 1], linearly or after taking logarithms.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,12 +21,19 @@ pub struct InputScale {
 impl InputScale {
     /// The scaled input and its derivative by the natural one.
     pub fn scaled(&self, x: f64) -> (f64, f64) {
-        if self.log {
-            let width = (self.upper / self.lower).ln();
-            (2.0 * (x / self.lower).ln() / width - 1.0, 2.0 / (width * x))
-        } else {
-            let width = self.upper - self.lower;
-            (2.0 * (x - self.lower) / width - 1.0, 2.0 / width)
+        self.scaled_by(x, self.width())
+    }
+
+    /// What is brought to [-1, 1] is so wide.
+    fn width(&self) -> f64 {
+        if self.log { (self.upper / self.lower).ln() } else { self.upper - self.lower }
+    }
+
+    /// [`InputScale::scaled`] with the width, which does not change.
+    fn scaled_by(&self, x: f64, width: f64) -> (f64, f64) {
+        match self.log {
+            true => (2.0 * (x / self.lower).ln() / width - 1.0, 2.0 / (width * x)),
+            false => (2.0 * (x - self.lower) / width - 1.0, 2.0 / width),
         }
     }
 
@@ -66,19 +76,43 @@ impl Normalisation {
     }
 }
 
-/// `P_0..P_d` at `u` and their derivatives, by the three-term recurrence.
-pub(crate) fn legendre(u: f64, value: &mut [f64], derivative: &mut [f64]) {
+/// `(n - 1) / n` of the recurrence of Legendre polynomials.
+#[inline(always)]
+fn ratio(n: usize) -> f64 {
+    if n < RATIOS.len() { RATIOS[n] } else { (n as f64 - 1.0) / n as f64 }
+}
+
+/// That of the first degrees, which are all that most studies ask for.
+const RATIOS: [f64; 32] = {
+    let (mut ratios, mut n) = ([0.0; 32], 1);
+    while n < 32 {
+        ratios[n] = (n as f64 - 1.0) / n as f64;
+        n += 1;
+    }
+    ratios
+};
+
+/// `P_0..P_d` at `u`, by the three-term recurrence.
+pub(crate) fn legendre(u: f64, value: &mut [f64]) {
     value[0] = 1.0;
-    derivative[0] = 0.0;
     if value.len() > 1 {
-        (value[1], derivative[1]) = (u, 1.0);
+        value[1] = u;
     }
     for n in 2..value.len() {
-        let k = n as f64;
-        // P_n = u P_{n-1} + (n - 1)/n (u P_{n-1} - P_{n-2}): the division does not wait for the polynomials.
+        // P_n = u P_{n-1} + (n - 1)/n (u P_{n-1} - P_{n-2}).
         let product = u * value[n - 1];
-        value[n] = product + (k - 1.0) / k * (product - value[n - 2]);
-        derivative[n] = derivative[n - 2] + (2.0 * k - 1.0) * value[n - 1];
+        value[n] = product + ratio(n) * (product - value[n - 2]);
+    }
+}
+
+/// Their derivatives.
+fn legendre_slopes(value: &[f64], slope: &mut [f64]) {
+    slope[0] = 0.0;
+    if value.len() > 1 {
+        slope[1] = 1.0;
+    }
+    for n in 2..value.len() {
+        slope[n] = slope[n - 2] + (2.0 * n as f64 - 1.0) * value[n - 1];
     }
 }
 
@@ -115,6 +149,8 @@ pub(crate) fn total_degree(dim: usize, degree: usize) -> Vec<Vec<usize>> {
 #[derive(Clone, Debug)]
 pub struct Basis {
     scales: Vec<InputScale>,
+    /// What [`InputScale::width`] says of each.
+    widths: Vec<f64>,
     degrees: Vec<Vec<usize>>,
     /// P x D: where a term finds its one-dimensional polynomial in the table of all.
     places: Vec<usize>,
@@ -129,7 +165,8 @@ impl Basis {
         let factors = degrees.iter().map(|row| row.iter().map(|&j| normalisation.factor(j)).product()).collect();
         let place = |(d, j): (usize, &usize)| 2 * (degree + 1) * d + j;
         let places = degrees.iter().flat_map(|row| row.iter().enumerate().map(place)).collect();
-        Self { scales, degrees, places, factors, max_degree: degree }
+        let widths = scales.iter().map(InputScale::width).collect();
+        Self { scales, widths, degrees, places, factors, max_degree: degree }
     }
 
     /// Number of basis functions P.
@@ -179,23 +216,27 @@ impl Basis {
         self.max_degree
     }
 
-    /// Fills `table[d]` with values and derivatives (by the natural input) of the one-dimensional polynomials at `x`.
-    fn tabulate(&self, x: &[f64], table: &mut Vec<f64>) {
+    /// Fills `table[d]` with values and, where asked for, derivatives (by the natural input) of the one-dimensional polynomials at `x`.
+    fn tabulate<const SLOPES: bool>(&self, x: &[f64], table: &mut Vec<f64>) {
         let width = self.max_degree + 1;
         table.resize(2 * width * self.scales.len(), 0.0);
-        for ((scale, &x), chunk) in self.scales.iter().zip(x).zip(table.chunks_exact_mut(2 * width)) {
-            let (u, du_dx) = scale.scaled(x);
-            let (value, derivative) = chunk.split_at_mut(width);
-            legendre(u, value, derivative);
-            derivative.iter_mut().for_each(|d| *d *= du_dx);
+        let inputs = self.scales.iter().zip(&self.widths).zip(x);
+        for (((scale, &of_scale), &x), chunk) in inputs.zip(table.chunks_exact_mut(2 * width)) {
+            let (u, du_dx) = scale.scaled_by(x, of_scale);
+            let (value, slope) = chunk.split_at_mut(width);
+            legendre(u, value);
+            if SLOPES {
+                legendre_slopes(value, slope);
+                slope.iter_mut().for_each(|d| *d *= du_dx);
+            }
         }
     }
 
-    /// `out[i, p] = psi_p(x_i)`; `table` is left filled for the last point.
+    /// `out[i, p] = psi_p(x_i)`.
     pub fn features(&self, x: &Matrix, out: &mut Matrix, table: &mut Vec<f64>) {
         out.reshape(x.rows(), self.len());
         for i in 0..x.rows() {
-            self.tabulate(x.row(i), table);
+            self.tabulate::<false>(x.row(i), table);
             let out = out.row_mut(i);
             match self.scales.len() {
                 1 => self.terms::<1>(table, out),
@@ -211,15 +252,64 @@ impl Basis {
         }
     }
 
+    /// `out[p][lane] = psi_p` at the point in row `lane` of some rows of `x`, at most [`POINTS`]; lanes after these repeat the first. The same
+    /// bits as [`Basis::features`].
+    pub(crate) fn features_of_points(
+        &self,
+        x: &Matrix,
+        rows: Range<usize>,
+        out: &mut Vec<Lanes>,
+        table: &mut Vec<Lanes>,
+    ) {
+        let (dim, width) = (self.scales.len(), self.max_degree + 1);
+        out.resize(self.len(), Lanes::default());
+        table.resize(2 * width * dim, Lanes::default());
+        for d in 0..dim {
+            let u = &mut table[2 * width * d];
+            for (lane, u) in u.iter_mut().enumerate() {
+                let row = rows.start + if lane < rows.len() { lane } else { 0 };
+                *u = self.scales[d].scaled_by(x[(row, d)], self.widths[d]).0;
+            }
+        }
+        kernels::dispatch(
+            #[inline(always)]
+            || {
+                for value in table.chunks_exact_mut(2 * width) {
+                    let u = value[0];
+                    value[0] = Aligned([1.0; POINTS]);
+                    if width > 1 {
+                        value[1] = u;
+                    }
+                    for n in 2..width {
+                        let ratio = ratio(n);
+                        for lane in 0..POINTS {
+                            let product = u[lane] * value[n - 1][lane];
+                            value[n][lane] = product + ratio * (product - value[n - 2][lane]);
+                        }
+                    }
+                }
+                for (p, out) in out.iter_mut().enumerate() {
+                    let mut psi = [self.factors[p]; POINTS];
+                    for &at in &self.places[p * dim..(p + 1) * dim] {
+                        for lane in 0..POINTS {
+                            psi[lane] *= table[at][lane];
+                        }
+                    }
+                    out.0 = psi;
+                }
+            },
+        );
+    }
+
     /// The part of every basis function that some of the inputs have, without its factor: `out[i, p] = prod_d P_{degrees[p][d]}(u_d)`
     /// over those inputs alone, which the columns of `x` are.
     pub(crate) fn products(&self, inputs: std::ops::Range<usize>, x: &Matrix) -> Matrix {
         let width = self.max_degree + 1;
         let mut out = Matrix::from_fn(x.rows(), self.len(), |_, _| 1.0);
-        let (mut value, mut derivative) = (vec![0.0; width], vec![0.0; width]);
+        let mut value = vec![0.0; width];
         for i in 0..x.rows() {
             for (d, &x) in inputs.clone().zip(x.row(i)) {
-                legendre(self.scales[d].scaled(x).0, &mut value, &mut derivative);
+                legendre(self.scales[d].scaled(x).0, &mut value);
                 for (out, degrees) in out.row_mut(i).iter_mut().zip(&self.degrees) {
                     *out *= value[degrees[d]];
                 }
@@ -230,12 +320,7 @@ impl Basis {
 
     /// `x_bar[d] += sum_p g[p] dpsi_p(x)/dx_d` at one point.
     pub(crate) fn pull_row(&self, x: &[f64], g: &[f64], x_bar: &mut [f64], table: &mut Vec<f64>) {
-        self.tabulate(x, table);
-        self.pull_tabulated(g, x_bar, table);
-    }
-
-    /// The same at the point that `table` was filled for last.
-    pub(crate) fn pull_tabulated(&self, g: &[f64], x_bar: &mut [f64], table: &[f64]) {
+        self.tabulate::<true>(x, table);
         let (width, dim) = (self.max_degree + 1, self.scales.len());
         match dim {
             1 => return self.pull_terms::<1>(g, x_bar, table),
@@ -263,7 +348,7 @@ impl Basis {
         }
     }
 
-    /// [`Self::pull_tabulated`] of `D` inputs.
+    /// [`Self::pull_row`] of `D` inputs, at the point that `table` was filled for.
     fn pull_terms<const D: usize>(&self, g: &[f64], x_bar: &mut [f64], table: &[f64]) {
         let width = self.max_degree + 1;
         let mut sums = [0.0; D];
@@ -363,13 +448,14 @@ mod tests {
     #[test]
     fn legendre_at_the_ends_and_the_middle() {
         let (mut p, mut d) = ([0.0; 6], [0.0; 6]);
-        legendre(1.0, &mut p, &mut d);
+        legendre(1.0, &mut p);
+        legendre_slopes(&p, &mut d);
         assert_eq!(p, [1.0; 6]);
         // P_n'(1) = n (n + 1) / 2.
         assert_eq!(d, [0.0, 1.0, 3.0, 6.0, 10.0, 15.0]);
-        legendre(-1.0, &mut p, &mut d);
+        legendre(-1.0, &mut p);
         assert_eq!(p, [1.0, -1.0, 1.0, -1.0, 1.0, -1.0]);
-        legendre(0.0, &mut p, &mut d);
+        legendre(0.0, &mut p);
         assert_eq!(p, [1.0, 0.0, -0.5, 0.0, 0.375, 0.0]);
     }
 
@@ -396,6 +482,26 @@ mod tests {
                 // 25 terms, each at most 9 * 9 in size.
                 let bound = 25.0 * 81.0 * f64::EPSILON;
                 assert!((inner - f64::from(u8::from(a == b))).abs() < bound);
+            }
+        }
+    }
+
+    #[test]
+    fn points_together_have_the_bits_of_each_alone() {
+        let scales = vec![InputScale { lower: 0.1, upper: 10.0, log: true }, unit()];
+        for degree in [0, 1, 2, 9, 40] {
+            let basis = Basis::new(scales.clone(), degree, Normalisation::Orthonormal);
+            let x = Matrix::from_fn(
+                20,
+                2,
+                |i, d| if d == 0 { 0.2 * 1.2_f64.powi(i as i32) } else { 0.1 * i as f64 - 0.97 },
+            );
+            let (mut alone, mut together) = (Matrix::default(), Vec::new());
+            basis.features(&x, &mut alone, &mut Vec::new());
+            basis.features_of_points(&x, 3..16, &mut together, &mut Vec::new());
+            for (p, lanes) in together.iter().enumerate() {
+                let rows = (0..POINTS).map(|lane| if lane < 13 { 3 + lane } else { 3 });
+                assert!(rows.zip(lanes.iter()).all(|(row, value)| alone[(row, p)].to_bits() == value.to_bits()));
             }
         }
     }

@@ -2,9 +2,8 @@
 
 use super::{Basis, Scratch, Separated, Surrogate};
 use crate::kernels;
-use crate::matrix::{Matrix, bits};
+use crate::matrix::Matrix;
 use crate::prior::Marginal;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Natural cubic splines through values at common places, continued by straight lines.
@@ -303,8 +302,7 @@ impl Series {
 
     /// For every row the first with the same inputs but the last, which shares its scores.
     fn first_rows(&self, x: &Matrix) -> Vec<usize> {
-        let mut seen: HashMap<Vec<u64>, usize> = HashMap::new();
-        (0..x.rows()).map(|i| *seen.entry(bits(&x.row(i)[..x.cols() - 1])).or_insert(i)).collect()
+        x.first_alike(x.cols() - 1)
     }
 
     /// Offsets, and features of all coefficients.

@@ -83,6 +83,11 @@ impl SurrogateSpec {
         }
     }
 
+    /// Whether it is that of a series by principal components.
+    pub fn has_components(&self) -> bool {
+        matches!(self.kind, SurrogateKind::Components(_))
+    }
+
     /// The surrogate of the scores, where it is that of a series by principal components.
     pub fn components(&self) -> Option<Self> {
         match &self.kind {

@@ -289,7 +289,7 @@ impl<'a> GpFit<'a> {
             let weights = vec![1.0; runs.draws.len()];
             (runs.draws, weights, None)
         };
-        let chosen = systematic(&draws, &weights);
+        let chosen = spread_nodes(&draws, &weights);
         let nodes = chosen.into_par_iter().map(|i| proceed().then(|| gp.condition(rows, posterior.hyper(&draws[i]))));
         let nodes: Vec<Option<Conditioned>> = nodes.collect::<Option<_>>().ok_or(Error::Interrupted)?;
         let nodes: Vec<Conditioned> = nodes.into_iter().flatten().collect();
@@ -529,18 +529,12 @@ fn importance(
 }
 
 /// Numbers of [`NODES`] draws, evenly by weight in the order of the first coordinate.
-fn systematic(draws: &[Vec<f64>], weights: &[f64]) -> Vec<usize> {
+fn spread_nodes(draws: &[Vec<f64>], weights: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..draws.len()).collect();
     order.sort_by(|&a, &b| draws[a][0].total_cmp(&draws[b][0]));
     let total: f64 = weights.iter().sum();
-    let (mut sum, mut out) = (0.0, Vec::with_capacity(NODES));
-    for i in order {
-        sum += weights[i] / total * NODES as f64;
-        while out.len() < NODES && (out.len() as f64 + 0.5) < sum {
-            out.push(i);
-        }
-    }
-    out
+    let ordered: Vec<f64> = order.iter().map(|&i| weights[i] / total).collect();
+    smc::evenly(&ordered, NODES, 0.5).map(|k| order[k]).collect()
 }
 
 /// Hyper-parameters and a function, both from their prior, as a draw of the surrogate's coefficients.
@@ -581,9 +575,9 @@ impl Axes {
         let m = if dim == 1 { 2 * (degree + 1) } else { degree + 1 };
         let (nodes, quadrature) = gauss_legendre(m);
         let mut projection = Matrix::zeros(degree + 1, m);
-        let (mut value, mut slope) = (vec![0.0; degree + 1], vec![0.0; degree + 1]);
+        let mut value = vec![0.0; degree + 1];
         for (q, (u, w)) in nodes.iter().zip(&quadrature).enumerate() {
-            legendre(*u, &mut value, &mut slope);
+            legendre(*u, &mut value);
             for (j, value) in value.iter().enumerate() {
                 projection[(j, q)] = 0.5 * w * ((2 * j + 1) as f64).sqrt() * value;
             }

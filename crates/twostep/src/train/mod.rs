@@ -478,9 +478,7 @@ pub fn train(
                 fit.imported(draws, sizes.sum())
             }
             (None, Some(made)) => fit.made(made),
-            (None, None) if task.spec.components().is_some() => {
-                series::train(task, surrogate, rows, spec, stream, monitor)?
-            }
+            (None, None) if task.spec.has_components() => series::train(task, surrogate, rows, spec, stream, monitor)?,
             (None, None) => fit.train(spec, tasks.len(), stream, monitor)?,
         };
         let components = surrogate.series().and_then(Series::components);
@@ -601,7 +599,7 @@ impl OutputTask<'_> {
         parameters: &[String],
         rows: &Rows,
     ) -> Result<Arc<dyn Surrogate>> {
-        if self.spec.components().is_some() {
+        if self.spec.has_components() {
             return Ok(Arc::new(series::build(self, set, scales, rows)?));
         }
         let (names, scales) = (&set.input_names[..self.n_inputs], &scales[..self.n_inputs]);
@@ -620,7 +618,7 @@ impl OutputTask<'_> {
             of_rows.iter().map(|&row| set.sigma_s.as_ref().map_or(0.0, |s| s[row] / affine.1)).collect();
         let runs: Vec<usize> = of_rows.iter().map(|&row| set.runs[row]).collect();
         let x = set.inputs_of(self.name, self.n_inputs);
-        Ok(Rows::of(self.spec.components().is_some(), &x, &z, &sigma_s, &runs))
+        Ok(Rows::of(self.spec.has_components(), &x, &z, &sigma_s, &runs))
     }
 }
 
