@@ -105,7 +105,7 @@ impl Stretch {
         }
         let angle = |z: usize| std::f64::consts::PI * (z as f64 + 0.5) / n as f64;
         // Barycentric weights of Chebyshev's nodes of the first kind.
-        let of_node = |z: usize| if z % 2 == 0 { angle(z).sin() } else { -angle(z).sin() };
+        let of_node = |z: usize| if z.is_multiple_of(2) { angle(z).sin() } else { -angle(z).sin() };
         let mut weights = Matrix::zeros(nodes.len(), n);
         for (k, sigma) in sigma[nodes.clone()].iter().enumerate() {
             let x = (sigma.ln() - from) / half - 1.0;
