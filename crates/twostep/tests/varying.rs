@@ -52,7 +52,7 @@ fn what_is_integrated_out_and_what_is_sampled_agree() {
     let polynomial = spec(line(), "normal(0, 0.5)");
     let collapsed = trained(&polynomial, TrainMethod::Auto, 2000, 1);
     assert_eq!(collapsed.outputs[0].report.method, "exact-given-nuts");
-    assert_eq!(collapsed.draws.names(), ["c[0]", "c[1]", "log_sigma_a[1]", "sigma_a"]);
+    assert_eq!(collapsed.draws.names(), ["c[0]", "c[1]", "a[1]", "sigma_a"]);
     // sqrt(3) times the coefficient is the slope of log sigma_A, which is one.
     let slope = &collapsed.outputs[0].report.parameters[2];
     assert!((slope.mean * 3.0_f64.sqrt() - 1.0).abs() < 4.0 * 3.0_f64.sqrt() * slope.sd, "{slope:?}");

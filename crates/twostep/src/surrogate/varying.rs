@@ -21,9 +21,9 @@ impl ErrorField {
         Self { basis: Basis::new(scales, degree, Normalisation::Orthonormal), first }
     }
 
-    /// Names of its coefficients, `log_sigma_a[0,1]` by their degrees.
+    /// Names of its coefficients, `a[0,1]` by their degrees.
     fn names(&self) -> Vec<String> {
-        self.basis.names()[1..].iter().map(|name| format!("log_sigma_a{}", name.trim_start_matches('c'))).collect()
+        self.basis.names()[1..].iter().map(|name| format!("a{}", name.trim_start_matches('c'))).collect()
     }
 
     /// The rows of its coefficients among those of the surrogate.
@@ -192,7 +192,7 @@ mod tests {
             let n = surrogate.names().len();
             assert_eq!(
                 surrogate.names()[n - 5..],
-                ["[0,1]", "[1,0]", "[0,2]", "[1,1]", "[2,0]"].map(|d| format!("log_sigma_a{d}"))
+                ["[0,1]", "[1,0]", "[0,2]", "[1,1]", "[2,0]"].map(|d| format!("a{d}"))
             );
         }
     }
