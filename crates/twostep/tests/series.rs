@@ -86,6 +86,14 @@ fn a_series_and_a_number_share_their_unknowns() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// Standard deviations of a and b in `1 + a + b t`, measured at 0.3, 1.1 and twice at 1.9 with noise of sd 0.001.
+fn least_squares_sds() -> [f64; 2] {
+    let t = [0.3, 1.1, 1.9, 1.9];
+    let (n, sum, squares) = (4.0, t.iter().sum::<f64>(), t.iter().map(|t| t * t).sum::<f64>());
+    let det = n * squares - sum * sum;
+    [squares / det, n / det].map(|variance| 0.001 * variance.sqrt())
+}
+
 /// The same by principal components, which are two: the series is linear in a and b.
 #[test]
 fn components_of_a_series_know_its_missing_value() {
@@ -112,12 +120,20 @@ fn components_of_a_series_know_its_missing_value() {
         assert_eq!((report.n_runs, report.n_rows, report.parameters.len() - 1), (25, 124, 8));
         assert_eq!(report.series.map(|series| series.components), Some(2));
         assert_eq!(report.parameters[3].name, "pc1.sigma_a");
-        assert!(report.leave_one_out.q2.unwrap() > 0.999);
+        // Runs are a plane to rounding, which the T-step takes for an error of 1e-6 of their size at least.
+        assert!(
+            1.0 - report.leave_one_out.q2.unwrap() < 25.0 * 1e-6_f64.powi(2) * 16.0,
+            "{:?}",
+            report.leave_one_out.q2
+        );
         for posterior in &results[0].posteriors {
-            for (unknown, truth) in posterior.unknowns.iter().zip([0.6, 0.3]) {
-                // Exact measurements of a linear model: off by what the surrogate does not know, and by the sampler.
-                assert!((unknown.mean - truth).abs() < unknown.sd, "{} {engine}: {unknown:?}", posterior.method);
-                assert!(unknown.sd < 0.05, "{unknown:?}");
+            for ((unknown, truth), sd) in posterior.unknowns.iter().zip([0.6, 0.3]).zip(least_squares_sds()) {
+                // The posterior is that of least squares, with errors of the surrogate of a thousandth of the noise; the grid aims at a
+                // thousandth of the sd, and a sampler has its standard errors.
+                let by_sampler = unknown.ess_bulk.map_or(0.0, |ess| 4.0 / ess.sqrt());
+                let bound = 2e-3 + by_sampler;
+                assert!((unknown.mean - truth).abs() < bound * sd, "{} {engine}: {unknown:?}", posterior.method);
+                assert!((unknown.sd / sd - 1.0).abs() < bound, "{} {engine}: {unknown:?} {sd}", posterior.method);
             }
         }
     }

@@ -15,6 +15,7 @@ use crate::mcmc::smc::systematic;
 use crate::special::{normal_cdf, normal_quantile};
 use crate::stream::Stream;
 use crate::surrogate::Scratch;
+use crate::train::error_sds;
 use rand::{Rng, RngExt};
 use rand_distr::StandardNormal;
 use rayon::prelude::*;
@@ -614,7 +615,7 @@ impl Shifted {
         let mut eta = Matrix::default();
         let (inputs, coefficients) = (inputs(term, x, n_unknowns), self.coefficients.select_cols(&[k]));
         term.surrogate.predict(&inputs, &coefficients, &mut eta, &mut Scratch::default());
-        let errors = term.error_sds(&inputs, &coefficients, &[sigma_a]);
+        let errors = error_sds(&*term.surrogate, &inputs, &coefficients, &[sigma_a]);
         let error_variance = |point: usize| errors[(point, 0)].powi(2);
         let (shift, factor) = term.affine;
         let eta = |point: usize| shift + factor * eta[(point, 0)];

@@ -965,15 +965,3 @@ impl Prepared {
         }
     }
 }
-
-impl OutputTerm {
-    /// Approximation errors of some draws at inputs in rows, with which their coefficients and sigma_A are given.
-    pub(super) fn error_sds(&self, x: &Matrix, coefficients: &Matrix, sigma_a: &[f64]) -> Matrix {
-        let mut out = Matrix::default();
-        match &self.field {
-            Some(field) => field.sds(x, coefficients, sigma_a, &mut out, &mut Scratch::default()),
-            None => out = Matrix::from_fn(x.rows(), sigma_a.len(), |_, s| sigma_a[s]),
-        }
-        out
-    }
-}
