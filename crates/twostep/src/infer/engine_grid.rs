@@ -9,7 +9,7 @@ use super::{Clustering, Diagnostics, Engine, IPosterior, InferSpec, Prepared, ag
 use crate::error::Result;
 use crate::kernels::panels::POINTS;
 use crate::matrix::Matrix;
-use crate::mcmc::quadrature::{self, Grid, Refined, Settings};
+use crate::mcmc::quadrature::{self, Described, Grid, Refined, Settings};
 use crate::monitor::{Monitor, Proceed};
 use crate::special::log_sum_exp;
 use crate::stream::Stream;
@@ -125,7 +125,7 @@ fn infer_by(
     monitor: &dyn Monitor,
 ) -> Result<IPosterior> {
     solve(prepared, some, spec, method, monitor, |solved| {
-        let Solved { components, resolved: Resolved { grid, complete, .. }, offset, .. } = solved;
+        let Solved { components, resolved: resolved @ Resolved { grid, .. }, offset, .. } = solved;
         let (sigmas, shares) = components.marginals(grid, offset);
         let stream = stream.named(method.name()).named("draws");
         let numbers: Vec<usize> = (0..spec.draws).collect();
@@ -141,7 +141,7 @@ fn infer_by(
             .collect();
         let (draws, t_draws): (Vec<_>, Vec<_>) = joint.into_iter().unzip();
         let t_draws = (method.is_mixture() && !solved.is_marginal).then_some(t_draws);
-        posterior(prepared, method, grid, &sigmas, solved.diagnostics(&shares), *complete, draws, t_draws)
+        posterior(prepared, method, resolved, &sigmas, solved.diagnostics(&shares), draws, t_draws)
     })
 }
 
@@ -248,6 +248,8 @@ struct Resolved<'a> {
     complete: bool,
     weights: Vec<f64>,
     grid: Grid,
+    /// Its parameters.
+    described: Vec<Described>,
     /// Stated error of the grid in sds.
     error: f64,
 }
@@ -278,9 +280,10 @@ fn resolve<'a>(
     loop {
         let weights = mix(&refined.log_evidence);
         let grid = refined.mixture(&weights);
-        let error = (0..grid.dim()).map(|d| grid.error(d, &PROBABILITIES)).fold(0.0, f64::max);
+        let described: Vec<Described> = (0..grid.dim()).map(|d| grid.describe(d, &PROBABILITIES)).collect();
+        let error = described.iter().map(|own| own.error).fold(0.0, f64::max);
         if error <= aim || !refined.converged || settings.tolerance <= STRICTEST {
-            return Ok(Resolved { refined, on_fewer, complete, weights, grid, error });
+            return Ok(Resolved { refined, on_fewer, complete, weights, grid, described, error });
         }
         // The error falls about with the square of the tolerance: no finer than is needed.
         let (factor, before) = ((aim / error).sqrt().clamp(0.3, 0.8), refined.evaluations);
@@ -294,18 +297,16 @@ fn resolve<'a>(
 fn posterior(
     prepared: &Prepared,
     method: Method,
-    grid: &Grid,
+    resolved: &Resolved<'_>,
     sigmas: &[Grid],
     mut diagnostics: Diagnostics,
-    complete: bool,
     draws: Vec<Vec<f64>>,
     t_draws: Option<Vec<usize>>,
 ) -> IPosterior {
-    let dim = grid.dim();
-    let mut unknowns: Vec<QuantitySummary> = (0..dim).map(|d| from_grid(grid, d, &prepared.prior.names()[d])).collect();
-    for (j, sigma) in sigmas.iter().enumerate() {
-        unknowns.push(from_grid(sigma, 0, &prepared.prior.names()[dim + j]));
-    }
+    let (Resolved { grid, described, complete, .. }, dim) = (resolved, resolved.grid.dim());
+    let of_sigmas = sigmas.iter().map(|sigma| sigma.describe(0, &PROBABILITIES));
+    let all = described.iter().cloned().chain(of_sigmas).zip(prepared.prior.names());
+    let mut unknowns: Vec<QuantitySummary> = all.map(|(own, name)| from_grid(&own, name)).collect();
     let error = unknowns.iter().filter_map(|u| u.quadrature_error).fold(0.0, f64::max);
     for (derived, (name, f)) in prepared.derived.iter().zip(prepared.quantities().iter().skip(prepared.prior.len())) {
         // The grid holds the unknowns alone: what depends on an sd comes from the joint draws, with their error.
@@ -325,8 +326,8 @@ fn posterior(
         trust += &favoured(share);
     }
     let mut warnings = Vec::new();
-    if error > 0.01 || !complete {
-        let why = if complete { "leaves" } else { "reached its memory limit with" };
+    if error > 0.01 || !*complete {
+        let why = if *complete { "leaves" } else { "reached its memory limit with" };
         warnings.push(format!(
             "{}: the grid {why} an error of {error:.1e} sd; use clusters, fewer T-draws, or engine = \"smc\"",
             method.name()

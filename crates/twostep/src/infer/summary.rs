@@ -1,7 +1,7 @@
 //! I-posteriors to tables: moments, quantiles, highest-density intervals and how far each number can be trusted.
 
 use crate::draws::Sorted;
-use crate::mcmc::quadrature::Grid;
+use crate::mcmc::quadrature::{Described, Grid};
 use crate::stream::Stream;
 use crate::train::PROBABILITIES;
 use rand::RngExt;
@@ -107,12 +107,12 @@ const SKETCH: usize = 200;
 /// Part of the highest density that the eye does not see: half a pixel of a figure of a thousand.
 const INVISIBLE: f64 = 5e-4;
 
-/// Parameter `d` of a grid.
-pub(super) fn from_grid(grid: &Grid, d: usize, name: &str) -> QuantitySummary {
-    let marginal = grid.marginal(d);
-    let quantiles = PROBABILITIES.map(|p| marginal.quantile(p));
-    let mut out = from_curve(name, grid.moments(d), quantiles, &marginal.density(CURVE));
-    out.quadrature_error = Some(grid.error(d, &PROBABILITIES));
+/// A parameter of a grid, described with quantiles at [`PROBABILITIES`].
+pub(super) fn from_grid(described: &Described, name: &str) -> QuantitySummary {
+    let Described { marginal, mean, sd, quantiles, error } = described;
+    let quantiles = std::array::from_fn(|i| quantiles[i]);
+    let mut out = from_curve(name, (*mean, *sd), quantiles, &marginal.density(CURVE));
+    out.quadrature_error = Some(*error);
     out
 }
 

@@ -832,14 +832,15 @@ impl Grid {
         (mean, square.sqrt())
     }
 
-    /// Largest error of mean, sd and these quantiles of parameter `d`, in sds: the gap to the embedded rule with one
-    /// polynomial degree less.
-    pub fn error(&self, d: usize, probabilities: &[f64]) -> f64 {
+    /// Parameter `d`, with quantiles at these probabilities.
+    pub fn describe(&self, d: usize, probabilities: &[f64]) -> Described {
         let ((mean, sd), marginal) = (self.moments(d), self.marginal(d));
+        let quantiles: Vec<f64> = probabilities.iter().map(|&p| marginal.quantile(p)).collect();
         let coarse = self.marginal_by(d, &Rule::new().embedded, NODES - 1);
         let (coarse_mean, coarse_sd) = coarse.moments();
-        let gaps = probabilities.iter().map(|&p| (coarse.quantile(p) - marginal.quantile(p)).abs());
-        gaps.fold((coarse_mean - mean).abs().max((coarse_sd - sd).abs()), f64::max) / sd
+        let gaps = probabilities.iter().zip(&quantiles).map(|(&p, quantile)| (coarse.quantile(p) - quantile).abs());
+        let error = gaps.fold((coarse_mean - mean).abs().max((coarse_sd - sd).abs()), f64::max) / sd;
+        Described { marginal, mean, sd, quantiles, error }
     }
 
     /// The marginal of parameter `d`.
@@ -1005,6 +1006,21 @@ fn weighted(weights: &[f64; NODES], values: &[f64], dim: usize) -> f64 {
     values.iter().enumerate().map(|(node, v)| v * (0..dim).map(|d| weights[digit(node, d, dim)]).product::<f64>()).sum()
 }
 
+/// One parameter of a grid.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// Its distribution.
+    pub marginal: Marginal,
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub sd: f64,
+    /// Quantiles at the probabilities asked for.
+    pub quantiles: Vec<f64>,
+    /// Largest error of all these, in sds: the gap to the embedded rule with one polynomial degree less.
+    pub error: f64,
+}
+
 impl Marginal {
     /// Probability below the parameter value that `t` in [0, 1] stands for.
     fn cdf_at(&self, t: f64) -> f64 {
@@ -1063,15 +1079,16 @@ impl Marginal {
         let (low, high) = (self.quantile_t(5e-5), self.quantile_t(1.0 - 5e-5));
         let mut pieces: Vec<&Piece> = self.pieces.iter().collect();
         pieces.sort_by(|a, b| a.lower.total_cmp(&b.lower));
+        let (mut coming, mut here) = (pieces.into_iter().peekable(), Vec::new());
         (0..n)
             .map(|i| {
                 let t = low + (high - low) * (i as f64 + 0.5) / n as f64;
-                let density: f64 = pieces
-                    .iter()
-                    .take_while(|p| p.lower <= t)
-                    .filter(|p| t < p.lower + p.width)
-                    .map(|p| polynomial(&p.modal, 2.0 * (t - p.lower) / p.width - 1.0) / p.width)
-                    .sum();
+                while let Some(piece) = coming.next_if(|p| p.lower <= t) {
+                    here.push(piece);
+                }
+                here.retain(|p| t < p.lower + p.width);
+                let own = here.iter().map(|p| polynomial(&p.modal, 2.0 * (t - p.lower) / p.width - 1.0) / p.width);
+                let density: f64 = own.sum();
                 let (x, log_jacobian) = self.axis.at(t);
                 (x, (density / log_jacobian.exp()).max(0.0))
             })
