@@ -111,6 +111,23 @@ def test_predictions_of_a_fit_are_those_of_its_draws(fit: ts.Fit) -> None:
     assert len(single) == 1 and single["mean"][0] == found["mean"][0]
 
 
+def test_an_error_that_depends_on_the_inputs_is_that_of_its_draws() -> None:
+    fit = outbreak(surrogate=ts.PCE(degree=2, sigma_a_degree=1, standardise=False)).train()
+    names, draws = fit.draws.names, fit.draws.matrix
+    assert names[6:] == ["a[0,1]", "a[1,0]", "sigma_a"]
+    assert fit.report.iloc[0]["method"].startswith("exact-given-")
+    rate, t = np.array([0.4, 1.1]), np.array([1.0, 3.0])
+    found = fit.predict(pd.DataFrame({"rate": rate, "t": t}))
+    eta = features(names[:7], rate, t) @ draws[:6]
+    u, v = 2 * (rate - 0.2) / 1.3 - 1, 2 * t / 4 - 1
+    sd = draws[-1] * np.exp(math.sqrt(3) * (np.outer(v, draws[6]) + np.outer(u, draws[7])))
+    # Some ten terms, none of which is above twenty.
+    np.testing.assert_allclose(found["run_mean"], np.exp(eta + sd**2 / 2).mean(axis=1), rtol=256 * EPS)
+    for end, p in (("run_q05", 0.05), ("run_q95", 0.95)):
+        z = (np.log(found[end].to_numpy())[:, None] - eta) / sd
+        np.testing.assert_allclose(np.vectorize(NormalDist().cdf)(z).mean(axis=1), p, rtol=1e-9)
+
+
 def test_points_that_were_not_trained_are_refused(fit: ts.Fit) -> None:
     with pytest.raises(ts.InvalidError, match="row 1, `rate`: 2 lies outside"):
         fit.predict({"rate": [2.0], "t": [1.0]})

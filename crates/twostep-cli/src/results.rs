@@ -170,7 +170,7 @@ fn stage_lines(study: &Study, result: &SettingResult) -> String {
         lines.push(format!(
             "train      {}: {}{values}{components}, {q2}, {} of left-out runs inside their 90 % interval ({})",
             report.output,
-            report.method,
+            report.how(),
             held(own.coverage_90),
             origin(result, Stage::Train),
         ));

@@ -294,7 +294,7 @@ fn surrogate(page: &mut Page, setting: &SettingReport) -> Result<()> {
                 false,
                 vec![
                     Cell::Text(report.output.clone()),
-                    Cell::Text(report.method.clone()),
+                    Cell::Text(report.how()),
                     Cell::Number(format!("{} of {}", report.n_rows, counted(report.n_runs, "run"))),
                     Cell::Number(own.q2.map_or("–".to_owned(), |q2| format!("{q2:.2}"))),
                     Cell::Number(if own.coverage_90.is_nan() {

@@ -1074,6 +1074,11 @@ impl TReport {
         own.map(|parameter| parameter.name.clone()).collect()
     }
 
+    /// How the T-posterior was had, in words.
+    pub fn how(&self) -> String {
+        self.method.replace("exact-given-", "exact given sigma_a by ")
+    }
+
     /// Whether leave-one-run-out predictions are from draws that were made with all runs.
     pub(crate) fn is_left_out_by_draws(&self) -> bool {
         let is_known =
