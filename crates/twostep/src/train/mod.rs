@@ -782,7 +782,7 @@ impl Fit<'_> {
         let output = self.name;
         if let Some(k_hat) = fit.k_hat.filter(|k_hat| *k_hat > gp::RELIABLE) {
             report.warnings.push(format!(
-                "T-step of `{output}`: the hyper-parameters' importance weights are unreliable (Pareto k-hat {k_hat:.1}); train with                  fewer rows, for which they are tempered from their prior"
+                "T-step of `{output}`: the hyper-parameters' importance weights are unreliable (Pareto k-hat {k_hat:.1}); train with fewer rows, for which they are tempered from their prior"
             ));
         }
         if fit.jitter() > 0.0 {
