@@ -427,6 +427,7 @@ fn resolve(
     let infer = steps::infer(&root, &names, outputs.as_deref(), &train, &measurements);
     if let Some(outputs) = &outputs {
         steps::warn_of_independence(&root, outputs, &infer);
+        steps::warn_of_error_left_out(&root, outputs, &infer);
     }
     let calibrate = steps::calibrate(&root, outputs.as_deref());
     if problems.has_errors() {

@@ -306,6 +306,17 @@ pub(super) fn warn_of_independence(root: &Section<'_>, outputs: &[Output], infer
     }
 }
 
+/// An approximation error that depends on the inputs is seen in the answer only where it is carried.
+pub(super) fn warn_of_error_left_out(root: &Section<'_>, outputs: &[Output], infer: &InferSpec) {
+    let varies = outputs.iter().any(|output| matches!(output.surrogate.kind, SurrogateKind::VaryingError { .. }));
+    let section = root.get("surrogate").and_then(|field| field.open_section());
+    let field = section.and_then(|section| section.get("sigma_a_degree"));
+    if let Some(field) = field.filter(|_| varies && !infer.sigma_a) {
+        let help = "write propagate = [\"coefficients\", \"sigma-a\"] in [infer]";
+        field.warn("sigma_a is learned, and not carried into the answer", "not carried", help.to_owned());
+    }
+}
+
 /// A list of numbers, or `linspace(first, last, number)`.
 pub(super) fn points(field: &Field<'_>) -> Option<Vec<f64>> {
     if !field.is_text() {

@@ -940,4 +940,8 @@ fn scores_of_components_have_one_error_everywhere() {
     assert!(matches!(one(&formula).outputs[0].surrogate.kind, SurrogateKind::VaryingError { degree: 1, .. }));
     let unused = text.replace("sigma_a_degree = 1", "sigma_a_coefficients = \"normal(0, 1)\"");
     assert!(one(&unused).notes.iter().any(|note| note.message.contains("does not depend on the inputs")));
+    // Learned for nothing, unless it is carried.
+    let left_out = |text: &str| one(text).notes.iter().any(|note| note.message.contains("not carried into the answer"));
+    let carried = format!("{by_value}[infer]\npropagate = [\"coefficients\", \"sigma-a\"]\n");
+    assert!(left_out(&by_value) && !left_out(&carried) && !left_out(&unused));
 }
