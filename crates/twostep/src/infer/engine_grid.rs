@@ -304,9 +304,9 @@ fn posterior(
     t_draws: Option<Vec<usize>>,
 ) -> IPosterior {
     let (Resolved { grid, described, complete, .. }, dim) = (resolved, resolved.grid.dim());
-    let of_sigmas = sigmas.iter().map(|sigma| sigma.describe(0, &PROBABILITIES));
-    let all = described.iter().cloned().chain(of_sigmas).zip(prepared.prior.names());
-    let mut unknowns: Vec<QuantitySummary> = all.map(|(own, name)| from_grid(&own, name)).collect();
+    let of_sigmas: Vec<Described> = sigmas.iter().map(|sigma| sigma.describe(0, &PROBABILITIES)).collect();
+    let all = described.iter().chain(&of_sigmas).zip(prepared.prior.names());
+    let mut unknowns: Vec<QuantitySummary> = all.map(|(own, name)| from_grid(own, name)).collect();
     let error = unknowns.iter().filter_map(|u| u.quadrature_error).fold(0.0, f64::max);
     for (derived, (name, f)) in prepared.derived.iter().zip(prepared.quantities().iter().skip(prepared.prior.len())) {
         // The grid holds the unknowns alone: what depends on an sd comes from the joint draws, with their error.

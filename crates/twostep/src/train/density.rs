@@ -16,9 +16,8 @@ pub(super) struct TDensity {
     x: Matrix,
     z: Vec<f64>,
     variance_s: Vec<f64>,
-    /// Of the coefficients, then of sigma_A where it is unknown.
-    priors: Vec<Marginal>,
-    fixed_sigma_a: Option<f64>,
+    /// Of the coefficients, then of sigma_A.
+    priors: Priors,
     errors: Errors,
     c: Matrix,
     c_bar: Matrix,
@@ -26,6 +25,40 @@ pub(super) struct TDensity {
     eta_bar: Matrix,
     slopes: Vec<f64>,
     scratch: Scratch,
+}
+
+/// Priors of parameters, then of `sigma_a`, unless that is known.
+#[derive(Clone)]
+pub(super) struct Priors {
+    pub(super) unknown: Vec<Marginal>,
+    pub(super) fixed_sigma_a: Option<f64>,
+}
+
+impl Priors {
+    pub(super) fn new(parameters: &[Marginal], sigma_a: &SigmaA) -> Self {
+        let mut unknown = parameters.to_vec();
+        let fixed_sigma_a = match sigma_a {
+            SigmaA::Fixed(value) => Some(*value),
+            SigmaA::Prior(prior) => {
+                unknown.push(prior.clone());
+                None
+            }
+        };
+        Self { unknown, fixed_sigma_a }
+    }
+
+    /// The parameters and `sigma_a` at a point of the real line.
+    pub(super) fn natural(&self, z: &[f64]) -> Vec<f64> {
+        let values = self.unknown.iter().zip(z).map(|(prior, &z)| prior.from_real(z).x);
+        values.chain(self.fixed_sigma_a).collect()
+    }
+
+    /// A point of the real line.
+    pub(super) fn sample(&self, rng: &mut ChaCha8Rng, z: &mut [f64]) {
+        for (z, prior) in z.iter_mut().zip(&self.unknown) {
+            *z = prior.to_real(prior.sample(rng));
+        }
+    }
 }
 
 /// sigma_A of every training row.
@@ -75,14 +108,7 @@ impl Errors {
 
 impl TDensity {
     pub(super) fn new(surrogate: Arc<dyn Surrogate>, rows: &Rows, sigma_a: &SigmaA) -> Self {
-        let mut priors = surrogate.priors().to_vec();
-        let fixed_sigma_a = match sigma_a {
-            SigmaA::Fixed(value) => Some(*value),
-            SigmaA::Prior(prior) => {
-                priors.push(prior.clone());
-                None
-            }
-        };
+        let priors = Priors::new(surrogate.priors(), sigma_a);
         let p = surrogate.names().len();
         Self {
             errors: Errors::new(&*surrogate, &rows.x),
@@ -90,9 +116,8 @@ impl TDensity {
             x: rows.x.clone(),
             z: rows.z.clone(),
             variance_s: rows.sigma_s.iter().map(|s| s * s).collect(),
-            slopes: vec![0.0; priors.len()],
+            slopes: vec![0.0; priors.unknown.len()],
             priors,
-            fixed_sigma_a,
             c: Matrix::zeros(p, 1),
             c_bar: Matrix::zeros(p, 1),
             eta: Matrix::default(),
@@ -103,22 +128,20 @@ impl TDensity {
 
     /// Coefficients and sigma_A at a point of the real line.
     pub(super) fn natural(&self, z: &[f64]) -> Vec<f64> {
-        let mut out: Vec<f64> = self.priors.iter().zip(z).map(|(prior, &z)| prior.from_real(z).x).collect();
-        out.extend(self.fixed_sigma_a);
-        out
+        self.priors.natural(z)
     }
 }
 
 impl Bayes for TDensity {
     fn dim(&self) -> usize {
-        self.priors.len()
+        self.priors.unknown.len()
     }
 
     fn parts(&mut self, z: &[f64], prior_gradient: &mut [f64], likelihood_gradient: &mut [f64]) -> (f64, f64) {
         let p = self.c.rows();
         let mut log_prior = 0.0;
-        let mut sigma_a = self.fixed_sigma_a.unwrap_or(0.0);
-        for (j, prior) in self.priors.iter().enumerate() {
+        let mut sigma_a = self.priors.fixed_sigma_a.unwrap_or(0.0);
+        for (j, prior) in self.priors.unknown.iter().enumerate() {
             let (x, slope, density, by_z) = prior.score_real(z[j]);
             log_prior += density;
             prior_gradient[j] = by_z;
@@ -140,15 +163,13 @@ impl Bayes for TDensity {
         self.c_bar.data_mut().fill(0.0);
         self.surrogate.pull_to_coefficients(&self.x, &self.c, &self.eta_bar, &mut self.c_bar, &mut self.scratch);
         let by_sigma_a = self.errors.pull(&mut self.c_bar.data_mut()[p - self.errors.len()..]);
-        for j in 0..self.priors.len() {
+        for j in 0..self.priors.unknown.len() {
             likelihood_gradient[j] = self.slopes[j] * if j < p { self.c_bar[(j, 0)] } else { by_sigma_a };
         }
         (log_prior, if log_likelihood.is_nan() { f64::NEG_INFINITY } else { log_likelihood })
     }
 
     fn sample_prior(&mut self, rng: &mut ChaCha8Rng, z: &mut [f64]) {
-        for (z, prior) in z.iter_mut().zip(&self.priors) {
-            *z = prior.to_real(prior.sample(rng));
-        }
+        self.priors.sample(rng, z);
     }
 }

@@ -1,7 +1,7 @@
 //! The T-step of a linear surrogate whose sigma_A depends on the inputs: the parameters of sigma_A are sampled with the coefficients
 //! integrated out, and these drawn exactly given them.
 
-use super::density::Errors;
+use super::density::{Errors, Priors};
 use super::exact::{LinearModel, dot};
 use super::{Block, Fit, LeaveOneOut, TrainSpec};
 use crate::error::{Error, Result};
@@ -10,7 +10,6 @@ use crate::mcmc::Bayes;
 use crate::monitor::Monitor;
 use crate::prior::Marginal;
 use crate::stream::Stream;
-use crate::surrogate::SigmaA;
 use rand::RngExt;
 use rand::rngs::ChaCha8Rng;
 use rand_distr::StandardNormal;
@@ -25,8 +24,7 @@ const STEPS: usize = 4;
 pub(super) struct ErrorDensity<'a> {
     model: &'a LinearModel,
     errors: Errors,
-    priors: Vec<Marginal>,
-    fixed_sigma_a: Option<f64>,
+    priors: Priors,
     variances: Vec<f64>,
     by_coefficients: Vec<f64>,
     /// Values and slopes at the point asked for last.
@@ -35,29 +33,15 @@ pub(super) struct ErrorDensity<'a> {
 
 impl<'a> ErrorDensity<'a> {
     fn new(model: &'a LinearModel, errors: Errors, own: &[Marginal]) -> Self {
-        let mut priors = own.to_vec();
-        let fixed_sigma_a = match &model.sigma_a {
-            SigmaA::Fixed(value) => Some(*value),
-            SigmaA::Prior(prior) => {
-                priors.push(prior.clone());
-                None
-            }
-        };
+        let priors = Priors::new(own, &model.sigma_a);
         Self {
             variances: vec![0.0; model.z.len()],
             by_coefficients: vec![0.0; own.len()],
-            natural: vec![(0.0, 1.0); priors.len()],
+            natural: vec![(0.0, 1.0); priors.unknown.len()],
             model,
             errors,
             priors,
-            fixed_sigma_a,
         }
-    }
-
-    /// Coefficients of sigma_A, and `sigma_a`, at a point of the real line.
-    fn natural(&self, z: &[f64]) -> Vec<f64> {
-        let values = self.priors.iter().zip(z).map(|(prior, &z)| prior.from_real(z).x);
-        values.chain(self.fixed_sigma_a).collect()
     }
 
     /// Variances of all rows with these parameters.
@@ -71,12 +55,12 @@ impl<'a> ErrorDensity<'a> {
 
 impl Bayes for ErrorDensity<'_> {
     fn dim(&self) -> usize {
-        self.priors.len()
+        self.priors.unknown.len()
     }
 
     fn parts(&mut self, z: &[f64], prior_gradient: &mut [f64], likelihood_gradient: &mut [f64]) -> (f64, f64) {
         let mut log_prior = 0.0;
-        for (j, prior) in self.priors.iter().enumerate() {
+        for (j, prior) in self.priors.unknown.iter().enumerate() {
             let (x, slope, density, by_z) = prior.score_real(z[j]);
             log_prior += density;
             prior_gradient[j] = by_z;
@@ -84,7 +68,7 @@ impl Bayes for ErrorDensity<'_> {
         }
         let q = self.errors.len();
         let coefficients: Vec<f64> = self.natural[..q].iter().map(|(x, _)| *x).collect();
-        let sigma_a = self.fixed_sigma_a.unwrap_or_else(|| self.natural[q].0);
+        let sigma_a = self.priors.fixed_sigma_a.unwrap_or_else(|| self.natural[q].0);
         self.set(&coefficients, sigma_a);
         likelihood_gradient.fill(0.0);
         let is_usable = self.variances.iter().all(|v| v.is_normal());
@@ -110,9 +94,7 @@ impl Bayes for ErrorDensity<'_> {
     }
 
     fn sample_prior(&mut self, rng: &mut ChaCha8Rng, z: &mut [f64]) {
-        for (z, prior) in z.iter_mut().zip(&self.priors) {
-            *z = prior.to_real(prior.sample(rng));
-        }
+        self.priors.sample(rng, z);
     }
 }
 
@@ -129,7 +111,7 @@ impl Fit<'_> {
         let errors = Errors::new(&**self.surrogate, &self.rows.x);
         let density = ErrorDensity::new(&model, errors, &self.surrogate.priors()[p..]);
         let names = &self.surrogate.names()[p..];
-        let sampled = self.sampled(&density, &|z| density.natural(z), names, STEPS, spec, stream, monitor)?;
+        let sampled = self.sampled(&density, &|z| density.priors.natural(z), names, STEPS, spec, stream, monitor)?;
         let q = names.len();
         let drawn = sampled.columns.par_iter().enumerate().map(|(s, own)| {
             let mut density = density.clone();
@@ -164,7 +146,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-    use crate::surrogate::{InputScale, Normalisation, PolynomialChaos, Surrogate, VaryingError};
+    use crate::surrogate::{InputScale, Normalisation, PolynomialChaos, SigmaA, Surrogate, VaryingError};
     use std::sync::Arc;
 
     /// With known simulation noise of its own size in each row, and without.
