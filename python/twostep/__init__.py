@@ -21,6 +21,7 @@ from ._specs import (
     GP,
     PCE,
     Beta,
+    Binomial,
     Builtin,
     Calibrate,
     Command,

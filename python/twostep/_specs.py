@@ -65,7 +65,9 @@ class Distribution:
         return {"family": self._family, **{name: document(value) for name, value in self._given.items()}}
 
     def _is_noise(self) -> bool:
-        return self._family in ("normal", "log-normal", "student-t", "negative-binomial", "poisson", "none")
+        return self._family in (
+            "normal", "log-normal", "student-t", "negative-binomial", "poisson", "binomial", "none"
+        )
 
     def __repr__(self) -> str:
         ordered = [name for name in self._parameters if name in self._given]
@@ -87,9 +89,13 @@ def _written(value: Any) -> str:
 
 
 class Normal(Distribution):
-    """``normal(mean, sd)``; as noise of measurements, ``Normal(sd=...)``."""
+    """``normal(mean, sd)``; as noise of measurements, ``Normal(sd=...)``: a number, a prior, or ``"column"``.
 
-    _family, _parameters = "normal", ("mean", "sd")
+    As noise, ``multiplier`` is the prior of what sds of a column are multiplied by, and ``relative``, a number or a prior, makes
+    the variance ``sd^2 + (relative eta)^2``.
+    """
+
+    _family, _parameters, _options = "normal", ("mean", "sd"), ("multiplier", "relative")
 
     def __init__(
         self,
@@ -98,17 +104,20 @@ class Normal(Distribution):
         *,
         lower: Number | None = None,
         upper: Number | None = None,
+        multiplier: PriorLike | None = None,
+        relative: Number | PriorLike | None = None,
     ) -> None:
-        super().__init__(mean=mean, sd=sd, lower=lower, upper=upper)
+        super().__init__(mean=mean, sd=sd, lower=lower, upper=upper, multiplier=multiplier, relative=relative)
 
 
 class LogNormal(Distribution):
     """``log-normal(mean, sd)`` of the logarithm; as noise, ``LogNormal(sd=...)``, the sd of the logarithm.
 
-    ``zeros`` says what noise does with measurements of zero: ``"censor"`` or ``"error"``.
+    ``zeros`` says what noise does with measurements of zero: ``"censor"`` or ``"error"``; ``multiplier`` is the prior of what
+    sds of a column are multiplied by.
     """
 
-    _family, _parameters, _options = "log-normal", ("mean", "sd"), ("zeros",)
+    _family, _parameters, _options = "log-normal", ("mean", "sd"), ("zeros", "multiplier")
 
     def __init__(
         self,
@@ -118,14 +127,18 @@ class LogNormal(Distribution):
         lower: Number | None = None,
         upper: Number | None = None,
         zeros: str | None = None,
+        multiplier: PriorLike | None = None,
     ) -> None:
-        super().__init__(mean=mean, sd=sd, lower=lower, upper=upper, zeros=zeros)
+        super().__init__(mean=mean, sd=sd, lower=lower, upper=upper, zeros=zeros, multiplier=multiplier)
 
 
 class StudentT(Distribution):
-    """``student-t(df, mean, sd)``, where sd is the scale; as noise, ``StudentT(df=4, sd=...)``."""
+    """``student-t(df, mean, sd)``, where sd is the scale; as noise, ``StudentT(df=4, sd=...)``.
 
-    _family, _parameters = "student-t", ("df", "mean", "sd")
+    As noise, ``multiplier`` is the prior of what scales of a column are multiplied by.
+    """
+
+    _family, _parameters, _options = "student-t", ("df", "mean", "sd"), ("multiplier",)
 
     def __init__(
         self,
@@ -135,8 +148,9 @@ class StudentT(Distribution):
         *,
         lower: Number | None = None,
         upper: Number | None = None,
+        multiplier: PriorLike | None = None,
     ) -> None:
-        super().__init__(df=df, mean=mean, sd=sd, lower=lower, upper=upper)
+        super().__init__(df=df, mean=mean, sd=sd, lower=lower, upper=upper, multiplier=multiplier)
 
 
 class Uniform(Distribution):
@@ -196,21 +210,32 @@ class Beta(Distribution):
 
 
 class NegativeBinomial(Distribution):
-    """Counts with variance ``m + m^2 / phi``: noise of synthetic measurements."""
+    """Noise of counts with variance ``m + m^2 / phi``, by ``phi`` or by ``inverse_phi``: a number, or a prior where it is unknown."""
 
-    _family, _options = "negative-binomial", ("phi",)
+    _family, _options = "negative-binomial", ("phi", "inverse_phi")
 
-    def __init__(self, phi: Number) -> None:
-        super().__init__(phi=phi)
+    def __init__(
+        self, phi: Number | PriorLike | None = None, *, inverse_phi: Number | PriorLike | None = None
+    ) -> None:
+        super().__init__(phi=phi, inverse_phi=inverse_phi)
 
 
 class Poisson(Distribution):
-    """Counts: noise of synthetic measurements."""
+    """Noise of counts with variance ``m``."""
 
     _family = "poisson"
 
     def __init__(self) -> None:
         super().__init__()
+
+
+class Binomial(Distribution):
+    """Noise of counts of successes: the output is their probability, ``trials`` their number, or ``"column"``."""
+
+    _family, _options = "binomial", ("trials",)
+
+    def __init__(self, trials: Union[int, str]) -> None:
+        super().__init__(trials=trials)
 
 
 class NoNoise(Distribution):
@@ -334,9 +359,12 @@ class PCE(Surrogate):
     ``sigma_a`` is the approximation error: a number, or a prior. ``standardise`` shifts and scales outputs before training.
     ``residual="gp"`` adds a Gaussian process for what the polynomial cannot follow, with options as :class:`GP` has in ``gp``.
     ``sigma_a_degree`` makes the approximation error depend on the inputs, as in :class:`Formula`.
+    ``coefficients="horseshoe"`` finds the few terms of many that matter, so that a high degree goes with few runs; ``q_norm`` below one
+    keeps fewer terms of many inputs.
     """
 
     degree: int
+    q_norm: Optional[Number] = None
     residual: Optional[str] = None
     normalisation: Optional[str] = None
     coefficients: Optional[PriorLike] = None

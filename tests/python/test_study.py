@@ -89,7 +89,10 @@ def test_every_distribution_is_there() -> None:
     assert ours == families
     # As noise: what only generates, too.
     noise = {kind._family for kind in ts.Distribution.__subclasses__() if kind._family not in families}
-    assert noise == {"negative-binomial", "poisson", "none"}
+    assert noise == {"negative-binomial", "poisson", "binomial", "none"}
+    families = {kind._family: set(kind._options) for kind in ts.Distribution.__subclasses__()}
+    options = known_keys("measurements", "noise") - {"family", "sd", "df"}
+    assert options == set().union(*families.values())
     designs = [ts.Sobol, ts.SobolScrambled, ts.Halton, ts.HaltonEnds, ts.LatinHypercube, ts.Grid, ts.Random]
     with pytest.raises(ts.StudyError) as refused:
         _twostep.check(_twostep.write_toml(json.dumps({**DOCUMENT, "design": {"method": "x", "runs": 9}})), "a", ".")

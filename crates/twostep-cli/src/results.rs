@@ -167,8 +167,12 @@ fn stage_lines(study: &Study, result: &SettingResult) -> String {
             let number = counted(series.components, "principal component");
             format!(", {number} with {:.2} % of the variance", 100.0 * series.share)
         });
+        let terms = report
+            .terms
+            .as_ref()
+            .map_or(String::new(), |terms| format!(", {} of {} terms matter", terms.matter.len(), terms.candidates));
         lines.push(format!(
-            "train      {}: {}{values}{components}, {q2}, {} of left-out runs inside their 90 % interval ({})",
+            "train      {}: {}{values}{components}{terms}, {q2}, {} of left-out runs inside their 90 % interval ({})",
             report.output,
             report.how(),
             held(own.coverage_90),

@@ -11,7 +11,7 @@ use small::{Small, propagation, settings};
 use std::hint::black_box;
 use twostep::infer::propagation::Method;
 use twostep::infer::{Likelihoods, Target};
-use twostep::likelihood::{ErrorSharing, Family, Sd};
+use twostep::likelihood::{ErrorSharing, Family, Scale};
 use twostep::matrix::Matrix;
 use twostep::prior::Prior;
 
@@ -23,7 +23,7 @@ fn problem(n_draws: usize) -> Small {
     let y = (0..50).map(|i| 3.0 + (0.4 * f64::from(i)).sin()).collect();
     Small::random(surrogate, &centre, 0.05, n_draws, 1)
         .measure(y, known)
-        .noise(Family::Normal, Sd::Prior(small::marginal("half-normal(0.5)")))
+        .noise(Family::Normal, Scale::Prior(small::marginal("half-normal(0.5)")))
 }
 
 fn measure(

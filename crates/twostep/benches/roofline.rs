@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::time::Instant;
 use twostep::infer::Target;
 use twostep::infer::propagation::Method;
-use twostep::likelihood::{ErrorSharing, Family, Sd};
+use twostep::likelihood::{ErrorSharing, Family, Scale};
 use twostep::matrix::Matrix;
 use twostep::mcmc::{Bayes, Point};
 
@@ -30,7 +30,7 @@ fn problem(n_draws: usize, n_measurements: usize) -> Small {
     let y = (0..n_measurements).map(|i| 3.0 + (20.0 * i as f64 / n_measurements as f64).sin()).collect();
     Small::random(surrogate, &centre, 0.05, n_draws, 1)
         .measure(y, known)
-        .noise(Family::Normal, Sd::Prior(small::marginal("half-normal(0.5)")))
+        .noise(Family::Normal, Scale::Prior(small::marginal("half-normal(0.5)")))
 }
 
 /// Seconds of one call: the fastest of several batches, which other programs disturb least.

@@ -17,7 +17,7 @@ use std::hint::black_box;
 use std::time::Instant;
 use twostep::infer::propagation::Method;
 use twostep::infer::{Engine, InferSpec, Target};
-use twostep::likelihood::{ErrorSharing, Family, Sd};
+use twostep::likelihood::{ErrorSharing, Family, Scale};
 use twostep::matrix::Matrix;
 use twostep::stream::Stream;
 use twostep::train::{TPosterior, TrainSpec, cluster};
@@ -31,7 +31,7 @@ fn problem(degree: usize, unknowns: usize, timed: bool, n_draws: usize, n_measur
     let known = Matrix::from_fn(n_measurements, usize::from(timed), |i, _| at(i));
     let y = (0..n_measurements).map(|i| 3.0 + 0.3 * (40.0 * at(i)).sin()).collect();
     let small = Small::random(surrogate, &centre, 0.05, n_draws, 1).with_unknowns(unknowns);
-    small.measure(y, known).noise(Family::Normal, Sd::Prior(small::marginal("half-normal(0.5)")))
+    small.measure(y, known).noise(Family::Normal, Scale::Prior(small::marginal("half-normal(0.5)")))
 }
 
 fn seconds(mut f: impl FnMut()) -> f64 {

@@ -1,9 +1,10 @@
 //! CSV files to named columns and back, with errors that name file, line and column.
 
+use std::cmp::Ordering;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{self, AtomicU64};
 
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
@@ -29,6 +30,9 @@ struct Form {
     /// Whether lines that start with `#` are passed over, and columns without name are called by their number.
     has_comments: bool,
 }
+
+/// The repair of a cell that says in words that it has no value.
+const LEAVE_EMPTY: &str = "leave the cell empty where there is no value";
 
 #[derive(Clone, Debug, PartialEq)]
 enum Cells {
@@ -279,16 +283,41 @@ impl Table {
     /// # Errors
     /// A missing column, with the nearest name; a cell that is neither empty nor a number.
     pub fn optional_numbers(&self, name: &str) -> Result<Vec<Option<f64>>> {
-        self.parsed(name, "leave the cell empty where there is no value")
+        self.parsed(name, LEAVE_EMPTY)
+    }
+
+    /// A column of numbers in which cells may be empty, or bounds such as `<0.5` and `>100`: less or greater than that.
+    ///
+    /// # Errors
+    /// A missing column, with the nearest name; a cell that is nothing of that.
+    pub fn numbers_or_bounds(&self, name: &str) -> Result<Vec<Option<(f64, Ordering)>>> {
+        let bound = |text: &str| match text.as_bytes().first() {
+            Some(b'<') => (Ordering::Less, 1),
+            Some(b'>') => (Ordering::Greater, 1),
+            _ => (Ordering::Equal, 0),
+        };
+        match self.cells(name)? {
+            Cells::Numbers(numbers) => Ok(numbers.iter().map(|&number| Some((number, Ordering::Equal))).collect()),
+            Cells::Texts(texts) => {
+                let (signs, plain): (Vec<Ordering>, Vec<String>) =
+                    (texts.iter()).map(|text| (bound(text).0, text[bound(text).1..].trim().to_owned())).unzip();
+                let numbers = self.parsed_texts(name, &plain, LEAVE_EMPTY)?;
+                Ok(numbers.into_iter().zip(signs).map(|(number, sign)| Some((number?, sign))).collect())
+            }
+        }
     }
 
     /// The numbers of a column; `if_missing` is the repair of a cell that says in words that it has none.
     fn parsed(&self, name: &str, if_missing: &str) -> Result<Vec<Option<f64>>> {
+        match self.cells(name)? {
+            Cells::Numbers(numbers) => Ok(numbers.iter().copied().map(Some).collect()),
+            Cells::Texts(texts) => self.parsed_texts(name, texts, if_missing),
+        }
+    }
+
+    /// The numbers of these cells of a column.
+    fn parsed_texts(&self, name: &str, texts: &[String], if_missing: &str) -> Result<Vec<Option<f64>>> {
         const MISSING: [&str; 7] = ["na", "n/a", "null", "none", "missing", "-", "?"];
-        let texts = match self.cells(name)? {
-            Cells::Numbers(numbers) => return Ok(numbers.iter().copied().map(Some).collect()),
-            Cells::Texts(texts) => texts,
-        };
         let number = |(row, text): (usize, &String)| match text.as_str() {
             "" => Ok(None),
             text => text.parse().map(Some).map_err(|_| {
@@ -495,7 +524,7 @@ pub(crate) fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
 /// What the system says about the file or its folder; the old content is then still there.
 pub fn write_atomically(path: &Path, content: &[u8]) -> Result<()> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let number = COUNTER.fetch_add(1, atomic::Ordering::Relaxed);
     let name = path.file_name().map_or("file".into(), |name| name.to_string_lossy());
     let temporary: PathBuf = path.with_file_name(format!(".{name}.{}-{number}.tmp", std::process::id()));
     let written = File::create(&temporary)

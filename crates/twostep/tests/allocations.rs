@@ -11,7 +11,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use twostep::infer::propagation::Method;
 use twostep::infer::{Likelihoods, Target};
-use twostep::likelihood::{ErrorSharing, Family, Sd};
+use twostep::likelihood::{ErrorSharing, Family, Scale};
 use twostep::matrix::Matrix;
 use twostep::prior::Prior;
 
@@ -67,7 +67,7 @@ fn problem(mut small: Small, family: Family) -> Small {
         y[3] = 0.0;
         small.output.log = true;
     }
-    small.measure(y, known).noise(family, Sd::Prior(small::marginal("half-normal(0.5)")))
+    small.measure(y, known).noise(family, Scale::Prior(small::marginal("half-normal(0.5)")))
 }
 
 fn check(small: &Small, name: &str, conditioning: bool) {

@@ -16,7 +16,7 @@ use twostep::calibrate::enough::VarianceParts;
 use twostep::draws::pick_weighted;
 use twostep::infer::propagation::Method;
 use twostep::infer::{Budget, Engine, InferSpec, VarianceShare, budget};
-use twostep::likelihood::{ErrorSharing, Family, Sd};
+use twostep::likelihood::{ErrorSharing, Family, Scale};
 use twostep::matrix::Matrix;
 use twostep::prior::Prior;
 use twostep::stream::Stream;
@@ -120,7 +120,7 @@ fn a_linear_problem_has_the_shares_of_its_closed_form() {
 /// With noise this small no I-draw has weight given the errors of another: what is known comes from chains.
 #[test]
 fn chains_stand_in_where_weights_fail() {
-    let small = linear(0.3, 0.3).noise(Family::Normal, Sd::Fixed(0.002));
+    let small = linear(0.3, 0.3).noise(Family::Normal, Scale::Fixed(0.002));
     for error in [ErrorSharing::Shared, ErrorSharing::Independent] {
         let spec = InferSpec { sigma_a: true, error, engine: Engine::Exact, draws: 100, ..InferSpec::default() };
         for budget in budgets(&small, &spec) {
@@ -141,7 +141,7 @@ fn errors_of_a_bent_surrogate_take_their_share() {
     const REPEATS: usize = 4000;
     let (sigma_i, y, t): (f64, [f64; 3], [f64; 3]) = (0.1, [0.42, 0.5, 0.3], [0.5, 0.5, -0.7]);
     let small = Small {
-        noise: twostep::likelihood::NoiseSpec { family: Family::Normal, sd: Sd::Fixed(sigma_i) },
+        noise: twostep::likelihood::NoiseSpec { family: Family::Normal, scale: Scale::Fixed(sigma_i) },
         ..parabola(20)
     };
     let small = small.measure(y.to_vec(), Matrix::from_rows(3, 1, t.to_vec()));
@@ -244,11 +244,11 @@ proptest! {
         let spec = InferSpec { sigma_a: true, error, ..InferSpec::default() };
         let small = Small::random(logistic(), &[1.5, 4.0, 0.4], 0.2, 60, seed);
         let small = if censored {
-            let mut small = small.noise(Family::LogNormal { refuse_zeros: false }, Sd::Prior(marginal("half-normal(0.5)")));
+            let mut small = small.noise(Family::LogNormal { refuse_zeros: false }, Scale::Prior(marginal("half-normal(0.5)")));
             small.output.log = true;
             small.measure(vec![0.0, 1.5, 2.0, 2.5, 3.0], known)
         } else {
-            small.noise(Family::Normal, Sd::Prior(marginal("half-normal(0.5)"))).measure(vec![0.2, 0.4, 0.9, 1.0, 1.5], known)
+            small.noise(Family::Normal, Scale::Prior(marginal("half-normal(0.5)"))).measure(vec![0.2, 0.4, 0.9, 1.0, 1.5], known)
         };
         for budget in budgets(&small, &spec) {
             prop_assert!((budget.weights.iter().sum::<f64>() - 1.0).abs() < 64.0 * f64::EPSILON);
@@ -275,6 +275,6 @@ fn what_has_no_budget_says_why() {
     assert!(why(&small, &of(Method::ELogLik)).starts_with("E-Log-Lik averages"));
     let few = InferSpec { draws: 10, ..of(Method::ELik) };
     assert_eq!(why(&small, &few), "10 different I-draws are too few for it");
-    let small = small.noise(Family::StudentT { df: 4.0 }, Sd::Fixed(0.2));
+    let small = small.noise(Family::StudentT { df: 4.0 }, Scale::Fixed(0.2));
     assert_eq!(why(&small, &of(Method::ELik)), "errors of the surrogate cannot be told from student-t noise");
 }

@@ -11,7 +11,7 @@ use rand::RngExt;
 use small::Small;
 use twostep::infer::propagation::Method;
 use twostep::infer::{Clusters, Engine, Fits, IPosterior, InferSpec, NutsSpec};
-use twostep::likelihood::{Family, Sd};
+use twostep::likelihood::{Family, Scale};
 use twostep::matrix::Matrix;
 use twostep::prior::Prior;
 use twostep::special::normal_quantile;
@@ -90,7 +90,7 @@ fn line(draws: &[[f64; 2]], y: f64) -> Small {
     let coefficients = Matrix::from_fn(2, draws.len(), |p, s| draws[s][p]);
     let small = Small::new(small::polynomial(1, 1), &coefficients, &vec![0.0; draws.len()], 1);
     let unknowns = Prior::new(vec!["omega".into()], vec![small::marginal("normal(0, 1)")]).unwrap();
-    Small { unknowns, ..small }.measure(vec![y], Matrix::zeros(1, 0)).noise(Family::Normal, Sd::Fixed(0.2))
+    Small { unknowns, ..small }.measure(vec![y], Matrix::zeros(1, 0)).noise(Family::Normal, Scale::Fixed(0.2))
 }
 
 fn normals(n: usize, seed: u64) -> Vec<f64> {

@@ -120,7 +120,8 @@ fn forty_runs_of_the_logistic_study_leave_the_measurements_in_charge() {
     assert_eq!(forty.verdict, "enough", "{}", forty.advice);
     assert_eq!(forty.suggested_runs, None);
     let widths: Vec<f64> = forty.widths_by_runs.iter().map(|w| w.unknowns["omega"].width).collect();
-    assert!(widths.windows(2).all(|w| w[1] < w[0]), "{widths:?}");
+    // Neighbours may change places: their T-draws are of short chains of their own.
+    assert!(widths.last() < widths.first(), "{widths:?}");
 }
 
 /// Counts fits, and asks to stop after some of them.

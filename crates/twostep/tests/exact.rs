@@ -11,7 +11,7 @@ use std::sync::Arc;
 use twostep::draws::Draws;
 use twostep::infer::propagation::Method;
 use twostep::infer::{Engine, IPosterior, InferSpec, locate};
-use twostep::likelihood::{ErrorSharing, Family, Sd};
+use twostep::likelihood::{ErrorSharing, Family, Scale};
 use twostep::matrix::Matrix;
 use twostep::monitor::Silent;
 use twostep::prior::Prior;
@@ -50,8 +50,8 @@ fn problem(unknowns: &[&str], n_draws: usize) -> Small {
     let places = [-0.8, -0.8, 0.1, 0.4, 0.4, 0.4, 0.9];
     let known = Matrix::from_rows(places.len(), 1, places.to_vec());
     let y = places.iter().map(|t| 1.2 + 0.7 * t + 0.3 * symmetric(&mut rng)).collect();
-    let mut small = small.measure(y, known).noise(Family::Normal, Sd::Column);
-    small.measured.sd = Some(vec![0.2, 0.2, 0.3, 0.1, 0.2, 0.4, 0.25]);
+    let mut small = small.measure(y, known).noise(Family::Normal, Scale::Column);
+    small.measured.scale = Some(vec![0.2, 0.2, 0.3, 0.1, 0.2, 0.4, 0.25]);
     small
 }
 
@@ -122,7 +122,7 @@ type Part = (Vec<f64>, Vec<Vec<f64>>, f64);
 
 /// The posterior of one T-draw by the covariance of all measurements, none of them reduced.
 fn dense(small: &Small, sigma_a: Option<f64>, error: ErrorSharing, s: usize) -> Part {
-    let (known, y, sd) = (&small.measured.known, &small.measured.y, small.measured.sd.as_ref().unwrap());
+    let (known, y, sd) = (&small.measured.known, &small.measured.y, small.measured.scale.as_ref().unwrap());
     let (n, dim) = (y.len(), small.unknowns.len());
     let c = small.draws.values().col(s);
     let slope = |i: usize, d: usize| c[d] * if d.is_multiple_of(2) { known[(i, 0)] } else { 1.0 };
@@ -217,8 +217,8 @@ fn what_has_no_closed_form_is_refused_and_auto_takes_another() {
     };
     let cases = [
         (bounded, "the prior of `a` is not a normal without bounds"),
-        (linear.clone().noise(Family::StudentT { df: 4.0 }, Sd::Column), "the noise of `y` is not normal"),
-        (linear.clone().noise(Family::Normal, Sd::Prior(marginal("half-normal(1)"))), "the sd of `y` is unknown"),
+        (linear.clone().noise(Family::StudentT { df: 4.0 }, Scale::Column), "the noise of `y` is not normal"),
+        (linear.clone().noise(Family::Normal, Scale::Prior(marginal("half-normal(1)"))), "the sd of `y` is unknown"),
         (
             Small { output: small::trained(small::polynomial(2, 2)), ..linear.clone() },
             "the surrogate of `y` is not affine",

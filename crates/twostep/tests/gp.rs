@@ -6,7 +6,7 @@ use std::f64::consts::PI;
 use twostep::draws::Draws;
 use twostep::infer::propagation::Method;
 use twostep::infer::{Engine, IPosterior, InferSpec, Measured, Prepared, Problem, infer};
-use twostep::likelihood::{Family, NoiseSpec, Sd};
+use twostep::likelihood::{Family, NoiseSpec, Scale};
 use twostep::matrix::Matrix;
 use twostep::monitor::Silent;
 use twostep::prior::{Marginal, Prior};
@@ -72,12 +72,12 @@ fn answer(posterior: &TPosterior, method: Method, engine: Engine) -> IPosterior 
         let x: Vec<f64> = std::iter::once(0.15).chain(known.row(i).iter().copied()).collect();
         simulated(&x) + 0.02 * (5.0 * i as f64).sin()
     });
-    let measured = [Measured { output: "y".into(), y: y.collect(), known: known.clone(), sd: None }];
+    let measured = [Measured { output: "y".into(), y: y.collect(), known: known.clone(), ..Measured::default() }];
     let problem = Problem {
         unknowns: Prior::new(vec!["a".into()], vec![marginal("normal(0, 0.5)").truncated(-1.0, 1.0).unwrap()]).unwrap(),
         outputs: &posterior.outputs,
         draws: &posterior.draws,
-        noise: vec![NoiseSpec { family: Family::Normal, sd: Sd::Prior(marginal("half-normal(0.05)")) }],
+        noise: vec![NoiseSpec { family: Family::Normal, scale: Scale::Prior(marginal("half-normal(0.05)")) }],
         measured: &measured,
         derived: Vec::new(),
     };

@@ -9,7 +9,7 @@ mod small;
 use small::{Small, pooled, settings, size_of_terms, symmetric};
 use twostep::infer::InferSpec;
 use twostep::infer::propagation::Method;
-use twostep::likelihood::{ErrorSharing, Family, Sd};
+use twostep::likelihood::{ErrorSharing, Family, Scale};
 use twostep::matrix::Matrix;
 use twostep::stream::Stream;
 use twostep::surrogate::{Basis, Normalisation};
@@ -28,8 +28,8 @@ struct Combination {
     x: Vec<f64>,
 }
 
-fn sigma() -> Sd {
-    Sd::Prior(small::marginal("half-normal(0.5)"))
+fn sigma() -> Scale {
+    Scale::Prior(small::marginal("half-normal(0.5)"))
 }
 
 /// Surrogates with random T-draws; the polynomial stays positive, and above one on the natural scale.
@@ -49,10 +49,10 @@ fn surrogates() -> Vec<(&'static str, Small)> {
 }
 
 /// Name, family, sd, and whether the surrogate models the logarithm.
-fn noises() -> Vec<(&'static str, Family, Sd, bool)> {
+fn noises() -> Vec<(&'static str, Family, Scale, bool)> {
     let log_normal = Family::LogNormal { refuse_zeros: false };
     vec![
-        ("normal, known sd", Family::Normal, Sd::Fixed(SD), false),
+        ("normal, known sd", Family::Normal, Scale::Fixed(SD), false),
         ("normal", Family::Normal, sigma(), false),
         ("normal, surrogate of the logarithm", Family::Normal, sigma(), true),
         ("log-normal with a zero", log_normal, sigma(), true),
@@ -83,7 +83,7 @@ fn combinations() -> Vec<Combination> {
                 let mut small = given.clone().measure(y, known).noise(family, sd.clone());
                 small.output.log = log;
                 let mut x = vec![0.31, -0.27];
-                if matches!(sd, Sd::Prior(_)) {
+                if matches!(sd, Scale::Prior(_)) {
                     // Far from the optimum, so that no gradient is near zero by chance.
                     x.push(1.5 * SD);
                 }
@@ -103,13 +103,17 @@ fn combinations() -> Vec<Combination> {
     out
 }
 
-/// Combinations that have no likelihood: sigma_A on another scale than the noise, and student-t with an error that replicates share.
+/// Combinations that have no likelihood: student-t with an error that replicates share.
 fn refused(c: &Combination) -> bool {
-    let on_log_scale = matches!(c.small.noise.family, Family::LogNormal { .. });
     let replicated = c.small.measured.y.len() > 5;
     let student_t = matches!(c.small.noise.family, Family::StudentT { .. });
-    c.spec.sigma_a
-        && (on_log_scale != c.small.output.log || student_t && replicated && c.spec.error == ErrorSharing::Shared)
+    c.spec.sigma_a && student_t && replicated && c.spec.error == ErrorSharing::Shared
+}
+
+/// Those whose sigma_A is on another scale than the noise: integrals by quadrature, which `noise.rs` tests.
+fn is_integrated(c: &Combination) -> bool {
+    let on_log_scale = matches!(c.small.noise.family, Family::LogNormal { .. });
+    c.spec.sigma_a && on_log_scale != c.small.output.log
 }
 
 /// How many times the terms of the general form the conditioned one adds up: a residual sum of squares R is expanded in
@@ -132,7 +136,7 @@ fn reduced(c: &Combination, method: Method) -> Small {
 fn gradients_match_central_differences() {
     let mut rng = Stream::root(4).rng();
     let mut checked = 0;
-    for c in combinations() {
+    for c in combinations().into_iter().filter(|c| !is_integrated(c)) {
         for method in [Method::Point, Method::ELik, Method::ELogLik] {
             for conditioning in [true, false] {
                 let small = reduced(&c, method);
@@ -181,7 +185,7 @@ fn gradients_match_central_differences() {
 fn conditioning_changes_nothing() {
     let slope = ((2 * DEGREE) as f64).powi(2);
     let mut conditioned_cases = 0;
-    for c in combinations().into_iter().filter(|c| !refused(c)) {
+    for c in combinations().into_iter().filter(|c| !refused(c) && !is_integrated(c)) {
         for method in [Method::Point, Method::ELik, Method::ELogLik] {
             let small = reduced(&c, method);
             let [conditioned, general] = [true, false].map(|way| small.prepared(&c.spec, way).unwrap());

@@ -11,7 +11,7 @@ use small::{Small, log_likelihoods, pooled, propagation, settings, size_of_terms
 use twostep::draws::Draws;
 use twostep::infer::propagation::Method;
 use twostep::infer::{Engine, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary};
-use twostep::likelihood::{ErrorSharing, Family, NoiseSpec, Sd};
+use twostep::likelihood::{ErrorSharing, Family, NoiseSpec, Scale};
 use twostep::matrix::Matrix;
 use twostep::monitor::Silent;
 use twostep::prior::Prior;
@@ -37,7 +37,7 @@ fn cubic(n_draws: usize, replicates: usize, seed: u64) -> Small {
 }
 
 /// A cubic in one unknown, for posteriors on a grid; with the sd known, or unknown.
-fn curve(n_draws: usize, sd: Sd) -> Small {
+fn curve(n_draws: usize, sd: Scale) -> Small {
     let mut rng = Stream::root(7).rng();
     let coefficients = Matrix::from_fn(4, n_draws, |p, _| [0.2, 1.0, 0.3, 0.2][p] + 0.1 * symmetric(&mut rng));
     let sigma_a: Vec<f64> = (0..n_draws).map(|_| 0.1 + 0.1 * symmetric(&mut rng).abs()).collect();
@@ -46,8 +46,8 @@ fn curve(n_draws: usize, sd: Sd) -> Small {
         .noise(Family::Normal, sd)
 }
 
-fn sigma() -> Sd {
-    Sd::Prior(small::marginal("half-normal(0.5)"))
+fn sigma() -> Scale {
+    Scale::Prior(small::marginal("half-normal(0.5)"))
 }
 
 /// How many times the terms of the general form the conditioned one adds up; see `tests/gradients.rs`.
@@ -210,8 +210,8 @@ proptest! {
         let mut rng = Stream::root(seed).named("sd").rng();
         let n = small.measured.y.len();
         let sds: Vec<f64> = (0..n).map(|_| if column { 0.15 + 0.1 * symmetric(&mut rng) } else { 0.2 }).collect();
-        let mut small = small.noise(Family::Normal, if column { Sd::Column } else { Sd::Fixed(0.2) });
-        small.measured.sd = column.then(|| sds.clone());
+        let mut small = small.noise(Family::Normal, if column { Scale::Column } else { Scale::Fixed(0.2) });
+        small.measured.scale = column.then(|| sds.clone());
         let prepared = small.prepared(&settings(true, ErrorSharing::Shared), false).unwrap();
         let l = log_likelihoods(&prepared, &omega);
         let p = small.output.surrogate.names().len();
@@ -222,7 +222,7 @@ proptest! {
         small.output.surrogate.predict(&x, &coefficients, &mut eta, &mut Default::default());
         // The smallest sd has the largest terms; a Cholesky factor's rounding grows with the condition number of the
         // covariance, which is below 1 + n sigma_a^2 / sd^2 = 1 + 4 (0.3 / 0.05)^2.
-        let smallest = small.clone().noise(Family::Normal, Sd::Fixed(0.05));
+        let smallest = small.clone().noise(Family::Normal, Scale::Fixed(0.05));
         let bound = rounding(&smallest, &omega) * 145.0;
         for s in 0..3 {
             let sigma_a = small.draws.values()[(p, s)];
@@ -258,7 +258,7 @@ fn log_normal_density(residual: &[f64], covariance: impl Fn(usize, usize) -> f64
 
 #[test]
 fn one_draw_makes_the_methods_agree() {
-    for sd in [Sd::Fixed(0.2), sigma()] {
+    for sd in [Scale::Fixed(0.2), sigma()] {
         for sigma_a in [false, true] {
             let small = curve(1, sd.clone());
             let posteriors = by_grid(&small, sigma_a);
@@ -275,7 +275,7 @@ fn one_draw_makes_the_methods_agree() {
 
 #[test]
 fn order_and_splitting_of_draws_change_no_posterior() {
-    let small = curve(6, Sd::Fixed(0.2));
+    let small = curve(6, Scale::Fixed(0.2));
     // Backwards, with draw 3 at places 2 and 6.
     let log_weights = vec![0.0, 0.0, -std::f64::consts::LN_2, 0.0, 0.0, 0.0, -std::f64::consts::LN_2];
     let other = Small { draws: small.draws.select(&[5, 4, 3, 2, 1, 0, 3], log_weights), ..small.clone() };
@@ -290,7 +290,7 @@ fn order_and_splitting_of_draws_change_no_posterior() {
 
 /// Draws `mean +- scale x deviation`: their mean is exact, so methods differ from Point in the second order of the scale.
 fn shrunk(scale: f64) -> Small {
-    let small = curve(3, Sd::Fixed(0.2));
+    let small = curve(3, Scale::Fixed(0.2));
     let centre = [0.2, 1.0, 0.3, 0.2, 0.15];
     let values = Matrix::from_fn(5, 6, |p, s| {
         let deviation = small.draws.values()[(p, s / 2)] - centre[p];
@@ -336,7 +336,7 @@ fn a_narrow_t_posterior_is_a_point() {
 /// The mean of the log posteriors, normalised, is the E-Log-Lik posterior: the evidences are constants.
 #[test]
 fn mean_of_log_posteriors_is_e_log_lik() {
-    let small = curve(6, Sd::Fixed(0.2));
+    let small = curve(6, Scale::Fixed(0.2));
     let prepared = small.prepared(&settings(true, ErrorSharing::Shared), true).unwrap();
     let omega: Vec<f64> = (0..201).map(|i| -0.99 + 0.0099 * f64::from(i)).collect();
     let log_prior: Vec<f64> = omega.iter().map(|&x| prepared.prior().log_density(&[x])).collect();
@@ -388,7 +388,7 @@ fn e_post_is_not_e_lik() {
 #[test]
 fn units_of_an_unknown_do_not_matter() {
     let scaled = |factor: f64| {
-        let small = cubic(5, 2, 11).noise(Family::Normal, Sd::Fixed(0.3));
+        let small = cubic(5, 2, 11).noise(Family::Normal, Scale::Fixed(0.3));
         let scale = |f: f64| InputScale { lower: -f, upper: f, log: false };
         let surrogate = PolynomialChaos::new(
             3,
@@ -459,7 +459,7 @@ fn sd_beyond_its_prior() {
         let sd = (moment(2) / moment(0) - mean * mean).sqrt();
         let constant = Small::new(small::polynomial(0, 1), &Matrix::zeros(1, 1), &[0.1], 1)
             .measure(y.clone(), Matrix::zeros(y.len(), 0))
-            .noise(Family::Normal, Sd::Prior(prior));
+            .noise(Family::Normal, Scale::Prior(prior));
         for answer in by_grid(&constant, false) {
             let sigma = &answer.unknowns[1];
             let bound = sigma.quadrature_error.unwrap().max(1e-3);
@@ -489,13 +489,13 @@ fn contradicting_outputs_have_two_modes() {
         output: outputs[o].name.clone(),
         y: data[o].clone(),
         known: Matrix::zeros(data[o].len(), 0),
-        sd: None,
+        ..Measured::default()
     });
     let problem = Problem {
         outputs: &outputs,
         draws: &Draws::new(names, values),
         unknowns: Prior::new(vec!["a".into()], vec![unknown.clone()]).unwrap(),
-        noise: vec![NoiseSpec { family: Family::Normal, sd: Sd::Prior(prior.clone()) }; 2],
+        noise: vec![NoiseSpec { family: Family::Normal, scale: Scale::Prior(prior.clone()) }; 2],
         measured: &measured,
         derived: Vec::new(),
     };

@@ -7,7 +7,7 @@ mod common;
 use common::{csv, folder, json, marginal};
 use twostep::draws::Draws;
 use twostep::infer::{Engine, InferSpec, Measured, Prepared, Problem, QuantitySummary};
-use twostep::likelihood::{Family, NoiseSpec, Sd};
+use twostep::likelihood::{Family, NoiseSpec, Scale};
 use twostep::matrix::Matrix;
 use twostep::prior::Prior;
 use twostep::stream::Stream;
@@ -29,6 +29,7 @@ impl Linear {
             degree: 1,
             normalisation: Normalisation::None,
             coefficients: marginal("normal(0, 10)"),
+            q_norm: 1.0,
         };
         Self::new(w, y, kind, sigma_a, "normal(0, 1)", -0.5)
     }
@@ -55,12 +56,13 @@ impl Linear {
 
     fn infer(&self, posterior: &TPosterior, engine: Engine) -> Vec<(String, QuantitySummary)> {
         let spec = InferSpec { engine, draws: 100, ..InferSpec::default() };
-        let measured = [Measured { output: "y".into(), y: vec![self.y], known: Matrix::zeros(1, 0), sd: None }];
+        let measured =
+            [Measured { output: "y".into(), y: vec![self.y], known: Matrix::zeros(1, 0), ..Measured::default() }];
         let problem = Problem {
             outputs: &posterior.outputs,
             draws: &posterior.draws,
             unknowns: Prior::new(vec!["omega".into()], vec![marginal(self.omega)]).unwrap(),
-            noise: vec![NoiseSpec { family: Family::Normal, sd: Sd::Fixed(0.1) }],
+            noise: vec![NoiseSpec { family: Family::Normal, scale: Scale::Fixed(0.1) }],
             measured: &measured,
             derived: Vec::new(),
         };

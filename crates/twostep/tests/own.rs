@@ -11,7 +11,7 @@ use std::sync::Arc;
 use twostep::draws::Draws;
 use twostep::infer::propagation::{Method, OwnKind, OwnPropagation, register};
 use twostep::infer::{Engine, IPosterior, InferSpec, Measured, NutsSpec, Prepared, Problem};
-use twostep::likelihood::{Family, NoiseSpec, Sd};
+use twostep::likelihood::{Family, NoiseSpec, Scale};
 use twostep::matrix::Matrix;
 use twostep::monitor::Silent;
 use twostep::prior::Prior;
@@ -103,7 +103,12 @@ fn spec(kind: SurrogateKind) -> SurrogateSpec {
 }
 
 fn built_in() -> SurrogateKind {
-    SurrogateKind::Pce { degree: 2, normalisation: Normalisation::Orthonormal, coefficients: marginal("normal(0, 1)") }
+    SurrogateKind::Pce {
+        degree: 2,
+        normalisation: Normalisation::Orthonormal,
+        coefficients: marginal("normal(0, 1)"),
+        q_norm: 1.0,
+    }
 }
 
 fn function(gradient: bool, draws: Option<Draws>) -> SurrogateKind {
@@ -130,12 +135,12 @@ fn inferred_by(posterior: &TPosterior, engine: Engine, methods: Vec<Method>) -> 
     let nuts = NutsSpec { chains: 2, warmup: 300, draws: 250, ..InferSpec::default().nuts };
     let spec = InferSpec { engine, methods, sigma_a: true, nuts, ..InferSpec::default() };
     let known = Matrix::from_rows(3, 1, vec![0.2, 1.0, 1.8]);
-    let measured = [Measured { output: "y".into(), y: vec![0.3, 0.5, 0.75], known, sd: None }];
+    let measured = [Measured { output: "y".into(), y: vec![0.3, 0.5, 0.75], known, ..Measured::default() }];
     let problem = Problem {
         outputs: &posterior.outputs,
         draws: &posterior.draws,
         unknowns: Prior::new(vec!["omega".into()], vec![marginal("normal(0, 1, lower=-1, upper=1)")]).unwrap(),
-        noise: vec![NoiseSpec { family: Family::Normal, sd: Sd::Fixed(0.1) }],
+        noise: vec![NoiseSpec { family: Family::Normal, scale: Scale::Fixed(0.1) }],
         measured: &measured,
         derived: Vec::new(),
     };

@@ -28,17 +28,25 @@ fn worst(case: &Case, label: &str, answer: &IPosterior) -> (f64, String) {
     worst
 }
 
+/// The quantile of alpha = 1e-4 for a whole test: seven statistics of every parameter, method and setting in each seed.
+fn bound(case: &Case, seeds: usize) -> f64 {
+    let comparisons = 7 * (case.unknowns.len() + 1) * Method::ALL.len() * 2 * seeds;
+    normal_quantile(1.0 - 0.5 * 1e-4 / comparisons as f64)
+}
+
 /// Sequential Monte Carlo with all methods in five seeds, both settings of theta.
 fn smc(name: &str) {
     let case = Case::load(name);
     let posterior = case.posterior(true, &TrainSpec::default());
+    const SEEDS: u64 = 5;
+    let bound = bound(&case, SEEDS as usize);
     for label in [THETA_C, THETA_C_SIGMA_A] {
         let spec = InferSpec { engine: Engine::Smc, ..common::settings(label) };
         let prepared = case.prepared(&posterior, &spec, true);
-        for seed in 1..=5 {
+        for seed in 1..=SEEDS {
             for answer in common::infer(&prepared, &spec, seed) {
                 let (z, place) = worst(&case, label, &answer);
-                assert!(z < 4.0, "{name} {label} seed {seed} {}: {z:.2} standard errors: {place}", answer.method);
+                assert!(z < bound, "{name} {label} seed {seed} {}: {z:.2} standard errors: {place}", answer.method);
             }
         }
     }
@@ -77,9 +85,7 @@ const ONE_MODE: [(&str, &str, &str); 3] = [
 fn nuts(name: &str) {
     let case = Case::load(name);
     let posterior = case.posterior(true, &TrainSpec::default());
-    // alpha = 1e-4 for the whole test: seven statistics of every parameter, method and setting.
-    let comparisons = 7 * (case.unknowns.len() + 1) * Method::ALL.len() * 2;
-    let bound = normal_quantile(1.0 - 0.5 * 1e-4 / comparisons as f64);
+    let bound = bound(&case, 1);
     for label in [THETA_C, THETA_C_SIGMA_A] {
         let spec = InferSpec { engine: Engine::Nuts, ..common::settings(label) };
         let prepared = case.prepared(&posterior, &spec, true);

@@ -10,7 +10,7 @@ use rand_distr::StandardNormal;
 use small::{Small, log_likelihoods, marginal, settings, unit_scale};
 use twostep::infer::propagation::Method;
 use twostep::infer::{Engine, IPosterior, InferSpec, Measured, Prepared, Problem, infer};
-use twostep::likelihood::{ErrorSharing, Family, NoiseSpec, Sd};
+use twostep::likelihood::{ErrorSharing, Family, NoiseSpec, Scale};
 use twostep::matrix::Matrix;
 use twostep::monitor::Silent;
 use twostep::prior::Prior;
@@ -29,7 +29,12 @@ fn spec(of: SurrogateKind, prior: &str) -> SurrogateSpec {
 }
 
 fn line() -> SurrogateKind {
-    SurrogateKind::Pce { degree: 1, normalisation: Normalisation::Orthonormal, coefficients: marginal("normal(0, 5)") }
+    SurrogateKind::Pce {
+        degree: 1,
+        normalisation: Normalisation::Orthonormal,
+        coefficients: marginal("normal(0, 5)"),
+        q_norm: 1.0,
+    }
 }
 
 /// `1 + x` with errors of sd `0.1 exp(x)`.
@@ -111,7 +116,7 @@ fn measured() -> Small {
     let c = Matrix::from_rows(5, 3, vec![1.0, 1.1, 0.9, 0.5, 0.4, 0.6, 0.8, 1.0, 0.7, 0.4, -0.2, 0.1, 0.3, 0.5, -0.6]);
     let known = Matrix::from_fn(6, 1, |i, _| [-0.8, 0.1, 0.7][i / 2]);
     let y = vec![0.5, 0.62, 1.2, 1.1, 1.5, 1.7];
-    Small::new(surrogate, &c, &[0.1, 0.2, 0.3], 1).measure(y, known).noise(Family::Normal, Sd::Fixed(0.15))
+    Small::new(surrogate, &c, &[0.1, 0.2, 0.3], 1).measure(y, known).noise(Family::Normal, Scale::Fixed(0.15))
 }
 
 #[test]
@@ -146,12 +151,13 @@ fn every_point_has_its_own_error() {
 }
 
 fn answer(posterior: &TPosterior, method: Method, engine: Engine, sigma_a: bool) -> IPosterior {
-    let measured = [Measured { output: "y".into(), y: vec![1.45, 1.52, 1.6], known: Matrix::zeros(3, 0), sd: None }];
+    let measured =
+        [Measured { output: "y".into(), y: vec![1.45, 1.52, 1.6], known: Matrix::zeros(3, 0), ..Measured::default() }];
     let problem = Problem {
         unknowns: Prior::new(vec!["a".into()], vec![marginal("normal(0, 0.5)").truncated(-1.0, 1.0).unwrap()]).unwrap(),
         outputs: &posterior.outputs,
         draws: &posterior.draws,
-        noise: vec![NoiseSpec { family: Family::Normal, sd: Sd::Prior(marginal("half-normal(0.2)")) }],
+        noise: vec![NoiseSpec { family: Family::Normal, scale: Scale::Prior(marginal("half-normal(0.2)")) }],
         measured: &measured,
         derived: Vec::new(),
     };

@@ -12,7 +12,7 @@ use small::{Small, propagation, settings};
 use std::path::Path;
 use twostep::infer::propagation::Method;
 use twostep::infer::{Engine, InferSpec, Target};
-use twostep::likelihood::{ErrorSharing, Family, Sd};
+use twostep::likelihood::{ErrorSharing, Family, Scale};
 use twostep::matrix::Matrix;
 use twostep::mcmc::{Bayes, Point};
 use twostep::monitor::Silent;
@@ -95,7 +95,7 @@ fn draws_are_read_once_for_one_point_and_for_sixteen() {
     let known = Matrix::from_fn(20, 1, |i, _| -0.95 + 0.1 * i as f64);
     let small = Small::random(surrogate, &centre, 0.1, 200, 1)
         .measure((0..20).map(|i| 1.0 + 0.1 * f64::from(i % 7)).collect(), known)
-        .noise(Family::Normal, Sd::Prior(small::marginal("half-normal(0.5)")));
+        .noise(Family::Normal, Scale::Prior(small::marginal("half-normal(0.5)")));
     for sigma_a in [false, true] {
         let prepared = small.prepared(&settings(sigma_a, ErrorSharing::Shared), true).unwrap();
         let propagation = propagation(Method::ELik);

@@ -7,7 +7,7 @@ use super::{IPosterior, InferSpec, Prepared, Target};
 use crate::draws::pick_weighted;
 use crate::error::Result;
 use crate::kernels::log_mean_exp_weights;
-use crate::likelihood::{Class, ErrorSharing, RowKind};
+use crate::likelihood::{Class, ErrorSharing, Row, RowKind, Side};
 use crate::matrix::{Matrix, bits};
 use crate::mcmc::Posterior;
 use crate::mcmc::nuts::{self, Metric};
@@ -191,7 +191,8 @@ pub fn budget(
 /// Noise whose errors have no normal distribution given the measurements.
 fn refuse(likelihoods: &Likelihoods) -> std::result::Result<(), String> {
     for term in likelihoods.terms() {
-        if term.data.rows.iter().any(|row| row.kind == RowKind::Value) {
+        let is_known = |row: &Row| row.kind == RowKind::Side(Side::Below) && term.family.adds_errors();
+        if !term.data.rows.iter().all(is_known) {
             return Err(format!("errors of the surrogate cannot be told from {} noise", term.family.name()));
         }
         let sds = term.data.classes.iter().map(|class| class.sd).chain(term.data.rows.iter().map(|row| row.sd));
@@ -619,12 +620,14 @@ impl Shifted {
         let error_variance = |point: usize| errors[(point, 0)].powi(2);
         let (shift, factor) = term.affine;
         let eta = |point: usize| shift + factor * eta[(point, 0)];
-        let sd = |known: Option<f64>| known.unwrap_or(term.sigma.map_or(f64::NAN, |j| x[n_unknowns + j]));
+        let sigma = term.sigma.map_or(f64::NAN, |j| x[n_unknowns + j]);
+        let sd = |known: Option<f64>, times: f64| known.unwrap_or(sigma) * times;
         let mut bell = || rng.sample::<f64, _>(StandardNormal);
         for (i, group) in term.data.groups.iter().enumerate() {
             let class = &term.data.classes[group.class];
             let own = if term.error == ErrorSharing::Independent { class.n } else { 1.0 };
-            let (error, noise) = (error_variance(group.point) / own + class.extra, sd(class.sd).powi(2) / class.n);
+            let (error, noise) =
+                (error_variance(group.point) / own + class.extra, sd(class.sd, class.times).powi(2) / class.n);
             let both = error + noise;
             let e = (group.mean - eta(group.point)) * error / both + (error * noise / both).sqrt() * bell();
             self.means[(i, k)] = group.mean - e;
@@ -633,7 +636,7 @@ impl Shifted {
             for group in &term.data.groups {
                 let class = &term.data.classes[group.class];
                 // What is noise of deviations from group means: those times `noise / both`, and normal with this variance.
-                let (error, noise) = (error_variance(group.point), sd(class.sd).powi(2));
+                let (error, noise) = (error_variance(group.point), sd(class.sd, class.times).powi(2));
                 let (kept, spread) = (noise / (error + noise), (error * noise / (error + noise)).sqrt());
                 let degrees = (class.n - 1.0).round() as usize;
                 let along =
@@ -643,7 +646,7 @@ impl Shifted {
             }
         }
         for (i, row) in term.data.rows.iter().enumerate() {
-            let (error, noise) = (error_variance(row.point) + term.data.rows_extra, sd(row.sd).powi(2));
+            let (error, noise) = (error_variance(row.point) + term.data.rows_extra, sd(row.sd, row.times).powi(2));
             let both = error + noise;
             // Error and noise together stay below the bound.
             let bound = row.z - eta(row.point);
@@ -686,16 +689,16 @@ impl Shifted {
         for (c, class) in term.data.classes.iter().enumerate() {
             let sd = class.sd.unwrap_or(sigma);
             let terms = Class { extra: 0.0, ..class.clone() }.terms(sd, 0.0, term.error);
-            let by_scatter = -0.5 / (sd * sd);
+            let by_scatter = -0.5 / (sd * class.times).powi(2);
             out.iter_mut().zip(self.scatter.row(c)).for_each(|(out, more)| *out += terms.a + by_scatter * more);
             for (i, group) in term.data.groups.iter().enumerate().filter(|(_, group)| group.class == c) {
                 for ((out, mean), eta) in out.iter_mut().zip(self.means.row(i)).zip(eta.row(group.point)) {
-                    *out += terms.b * (mean - shift - factor * eta).powi(2);
+                    *out += terms.b * group.weight * (mean - shift - factor * eta).powi(2);
                 }
             }
         }
         for (i, row) in term.data.rows.iter().enumerate() {
-            let sd = row.sd.unwrap_or(sigma);
+            let sd = row.sd.unwrap_or(sigma) * row.times;
             for ((out, bound), eta) in out.iter_mut().zip(self.bounds.row(i)).zip(eta.row(row.point)) {
                 *out += row.kind.score(&*term.family, *bound, shift + factor * eta, sd).log_lik;
             }

@@ -3,7 +3,7 @@
 
 use crate::kernels;
 use crate::kernels::panels::{Lanes, Panels, PullSums};
-use crate::likelihood::Reduced;
+use crate::likelihood::{Group, Reduced};
 use crate::matrix::Matrix;
 use crate::special::gauss_legendre;
 use crate::surrogate::{Basis, InputScale, Normalisation, Separated, Surrogate};
@@ -39,14 +39,14 @@ impl Features {
     }
 }
 
-/// The triangle R of `(factor phi, y - factor offset) = Q R` over these points and values `y`: the sum of squares of
-/// `y - factor (offset + phi w)` is that of `R (-w, 1)`, with no more rows than there are weights and one, however many points there are.
-fn reduce(separated: &Separated<'_>, values: &[(usize, f64)], factor: f64) -> Matrix {
+/// The triangle R of `root (factor phi, y - factor offset) = Q R` over these points, values `y` and roots of weights: the sum of squares of
+/// `root (y - factor (offset + phi w))` is that of `R (-w, 1)`, with no more rows than there are weights and one, however many points there are.
+fn reduce(separated: &Separated<'_>, values: &[(usize, f64, f64)], factor: f64) -> Matrix {
     let n = separated.width();
     let entry = |i: usize, b: usize| {
-        let (point, y) = values[i];
+        let (point, y, root) = values[i];
         let (offset, known) = separated.at(point);
-        if b < n { factor * known[b] } else { y - factor * offset }
+        root * if b < n { factor * known[b] } else { y - factor * offset }
     };
     let qr = Mat::from_fn(values.len(), n + 1, entry).qr();
     let r = qr.thin_R();
@@ -109,7 +109,8 @@ impl Conditioned {
         let of_unknowns =
             Matrix::from_fn(n_points, surrogate_basis.len(), |q, p| surrogate_basis.factor(p) * of_unknowns[(q, p)]);
         let mut values = vec![Vec::new(); data.classes.len()];
-        data.groups.iter().for_each(|group| values[group.class].push((group.point, group.mean - shift)));
+        let value = |group: &Group| (group.point, group.mean - shift, group.weight.sqrt());
+        data.groups.iter().for_each(|group| values[group.class].push(value(group)));
         let reduced: Vec<Matrix> = values.iter().map(|values| reduce(&separated, values, factor)).collect();
         let n_draws = coefficients.cols();
         let residuals: Vec<Matrix> = (0..n_points)

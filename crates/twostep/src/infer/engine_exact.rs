@@ -10,7 +10,7 @@ use crate::draws::pick_weighted;
 use crate::error::{Error, Result};
 use crate::kernels;
 use crate::kernels::mixture::Mixture;
-use crate::likelihood::{Family, NoiseSpec, Sd};
+use crate::likelihood::NoiseSpec;
 use crate::matrix::{Matrix, cholesky, in_triangle, solve_lower, solve_lower_transposed};
 use crate::monitor::Monitor;
 use crate::prior::Prior;
@@ -42,15 +42,10 @@ pub fn linear_gaussian<'a>(
         if sigma_a && surrogate.error_field().is_some() {
             return Err(format!("sigma_a of `{name}` depends on the unknowns"));
         }
-        let normal = match noise.family {
-            Family::Normal => !log,
-            Family::LogNormal { .. } => log,
-            Family::StudentT { .. } => false,
-        };
-        if !normal {
+        if !noise.family.reduces(log) {
             return Err(format!("the noise of `{name}` is not normal on the scale of its surrogate"));
         }
-        if matches!(noise.sd, Sd::Prior(_)) {
+        if noise.scale.prior().is_some() {
             return Err(format!("the sd of `{name}` is unknown"));
         }
     }
@@ -95,7 +90,7 @@ impl LinearGaussian {
     pub(super) fn new(likelihoods: &Likelihoods, unknowns: &Prior) -> std::result::Result<Self, String> {
         let prior: Vec<(f64, f64)> = unknowns.marginals().iter().filter_map(|prior| prior.is_normal()).collect();
         if likelihoods.terms().any(|term| !term.data.rows.is_empty()) {
-            return Err("some measurements are zeros, which have no logarithm".into());
+            return Err("some measurements are censored, or zeros, which have no logarithm".into());
         }
         let n_draws = likelihoods.n_draws();
         let n_rows = likelihoods.terms().map(|term| term.data.groups.len()).sum();
@@ -142,7 +137,7 @@ impl LinearGaussian {
         for (i, group) in data.groups.iter().enumerate() {
             for s in 0..n_draws {
                 let row = (s * self.n_rows + first + i) * width;
-                self.rows[row] = precisions[(group.class, s)];
+                self.rows[row] = group.weight * precisions[(group.class, s)];
                 self.rows[row + 1] = group.mean - (shift + factor * centre[(group.point, s)]);
             }
         }

@@ -1088,7 +1088,7 @@ mod tests {
 
     use super::*;
     use crate::infer::{Link, OutputTerm};
-    use crate::likelihood::{ErrorSharing, Family, Reduced, Sd};
+    use crate::likelihood::{ErrorSharing, Family, Reduced, Scale, Values};
     use crate::surrogate::{InputScale, Normalisation, PolynomialChaos};
     use std::sync::Arc;
 
@@ -1102,8 +1102,8 @@ mod tests {
         let family = Family::LogNormal { refuse_zeros: false }.likelihood();
         // Two replicates at the first inputs, one at the others: two classes.
         let known = Matrix::from_fn(y.len(), 1, |i, _| -1.0 + 2.0 * i.max(1) as f64 / y.len() as f64);
-        let sd = Sd::Prior(marginal(prior));
-        let data = Reduced::new(&*family, &sd, None, y, &known, ErrorSharing::Shared, true).unwrap();
+        let sd = Scale::Prior(marginal(prior));
+        let data = Reduced::new(&*family, &sd, &Values::plain(y, &known), ErrorSharing::Shared, true).unwrap();
         let n_draws = 20;
         let term = OutputTerm {
             surrogate: Arc::new(surrogate),

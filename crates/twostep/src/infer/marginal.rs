@@ -348,8 +348,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-    use crate::infer::{Likelihoods, Link, Workspace};
-    use crate::likelihood::{Family, Sd};
+    use crate::infer::{Likelihoods, Workspace};
+    use crate::likelihood::{Family, Link, Scale, Values};
     use crate::prior;
     use crate::surrogate::{GaussianProcess, GpSpec, InputScale, Kernel, Normalisation, shared_nodes};
 
@@ -385,9 +385,9 @@ mod tests {
         let at: Vec<f64> = [-0.8, 0.1, 0.4].iter().zip(replicates).flat_map(|(t, n)| vec![*t; n]).collect();
         let y: Vec<f64> = (0..at.len()).map(|i| 0.5 + at[i] + 0.2 * (7.0 * i as f64).sin()).collect();
         let family = Family::Normal.likelihood();
-        let sd = Sd::Prior("half-normal(1)".parse::<prior::Marginal>().unwrap());
+        let sd = Scale::Prior("half-normal(1)".parse::<prior::Marginal>().unwrap());
         let known = Matrix::from_rows(at.len(), 1, at);
-        let data = Reduced::new(&*family, &sd, None, &y, &known, error, true).unwrap();
+        let data = Reduced::new(&*family, &sd, &Values::plain(&y, &known), error, true).unwrap();
         let term = OutputTerm {
             surrogate: Arc::new(process),
             affine: (SHIFT, FACTOR),
@@ -490,9 +490,9 @@ mod tests {
         let at: Vec<f64> = (0..n).map(|i| 2.0 * i as f64 / (n - 1) as f64 - 1.0).collect();
         let y: Vec<f64> = (0..n).map(|i| 0.5 + at[i] + 0.2 * (7.0 * i as f64).sin()).collect();
         let family = Family::Normal.likelihood();
-        let sd = Sd::Prior("half-normal(1)".parse::<prior::Marginal>().unwrap());
+        let sd = Scale::Prior("half-normal(1)".parse::<prior::Marginal>().unwrap());
         let known = Matrix::from_rows(n, 1, at);
-        let data = Reduced::new(&*family, &sd, None, &y, &known, ErrorSharing::Shared, true).unwrap();
+        let data = Reduced::new(&*family, &sd, &Values::plain(&y, &known), ErrorSharing::Shared, true).unwrap();
         let term = OutputTerm {
             surrogate: Arc::new(process),
             affine: (SHIFT, FACTOR),

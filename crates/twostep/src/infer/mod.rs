@@ -26,7 +26,7 @@ pub use budget::{Budget, VarianceShare, VarianceShares, budget};
 pub use components::Components;
 pub use density::Density;
 pub use engine_exact::linear_gaussian;
-pub use likelihoods::{Likelihoods, Link, OutputTerm, Workspace};
+pub use likelihoods::{Likelihoods, OutputTerm, Workspace};
 pub use locate::{Located, Place, locate, rank};
 pub use spec::{Clusters, Engine, Fits, InferSpec, NutsSpec, SmcSpec};
 pub use summary::QuantitySummary;
@@ -36,7 +36,7 @@ pub use target::Target;
 use crate::draws::{Draws, pick_weighted};
 use crate::error::{Error, Result};
 use crate::expression::Expression;
-use crate::likelihood::{ErrorSharing, NoiseSpec, Reduced, Sd};
+use crate::likelihood::{ErrorSharing, Link, NoiseSpec, Reduced, Side, Values};
 use crate::matrix::Matrix;
 use crate::mcmc::nuts::Transition;
 use crate::mcmc::quadrature::MAX_AXES;
@@ -63,8 +63,22 @@ pub struct Measured {
     pub y: Vec<f64>,
     /// Known inputs of each measurement: conditions in file order.
     pub known: Matrix,
-    /// Standard deviations, where they are a column.
-    pub sd: Option<Vec<f64>>,
+    /// Standard deviations, or numbers of trials, where they are a column.
+    pub scale: Option<Vec<f64>>,
+    /// Of censored values the side of `y` on which they lie; empty where none is.
+    pub sides: Vec<Option<Side>>,
+}
+
+impl Measured {
+    /// The side of its value on which a censored measurement lies.
+    pub fn side(&self, i: usize) -> Option<Side> {
+        self.sides.get(i).copied().flatten()
+    }
+
+    /// As likelihoods take it.
+    fn values(&self) -> Values<'_> {
+        Values { y: &self.y, scales: self.scale.as_deref(), sides: &self.sides, known: &self.known }
+    }
 }
 
 /// A derived quantity.
@@ -183,14 +197,14 @@ pub struct Clustering {
     pub error: f64,
 }
 
-/// Names of the unknown sds: `sigma_i` with one output, `sigma_i[output]` with several.
+/// Names of the unknown scales of the noise: `sigma_i` with one output, `sigma_i[output]` with several.
 pub fn sigma_names(outputs: &[String], noise: &[NoiseSpec]) -> Vec<Option<String>> {
     outputs
         .iter()
         .zip(noise)
         .map(|(output, noise)| {
-            matches!(noise.sd, Sd::Prior(_))
-                .then(|| if outputs.len() > 1 { format!("sigma_i[{output}]") } else { "sigma_i".to_string() })
+            let name = noise.scale_name()?;
+            Some(if outputs.len() > 1 { format!("{name}[{output}]") } else { name.to_owned() })
         })
         .collect()
 }
@@ -230,40 +244,24 @@ impl Prepared {
         for &o in &measured {
             let (output, noise, data) = (&problem.outputs[o], &problem.noise[o], &problem.measured[o]);
             let family = noise.family.likelihood();
-            let link = match (output.log, family.on_log_scale()) {
-                (true, false) => Link::Exp,
-                (false, true) => Link::Log,
-                _ => Link::Identity,
-            };
+            let link = noise.family.link(output.log);
             let place = || format!("measurements of `{}`", output.name);
-            if link != Link::Identity && spec.sigma_a {
-                return Err(Error::invalid(
-                    "infer.propagate",
-                    format!("sigma_a of `{}` lives on another scale than its {} noise", output.name, family.name()),
-                    "use log-normal noise with scale = \"log\", normal or student-t noise without, or leave out \"sigma-a\"",
-                ));
-            }
             let (coefficients, sigma_a) = output_draws(problem.outputs, problem.draws.values(), o);
             let mut term_of: (Arc<dyn Surrogate>, _) = (output.surrogate.clone(), output.affine);
             let series = output.surrogate.series();
             // The errors of a series are those of its scores, which replicates share.
             let error = if series.is_some() { ErrorSharing::Shared } else { spec.error };
-            let mut reduced = Reduced::new(
-                &*family,
-                &noise.sd,
-                data.sd.as_deref(),
-                &data.y,
-                &data.known,
-                error,
-                link == Link::Identity,
-            )
-            .map_err(|(row, why)| {
-                Error::invalid(
-                    place(),
-                    format!("value {} ({}) {why}", row + 1, data.y[row]),
-                    "correct it or change the noise family",
-                )
-            })?;
+            let mut reduced = Reduced::new(&*family, &noise.scale, &data.values(), error, link == Link::Identity)
+                .map_err(|(row, why)| {
+                    Error::invalid(
+                        place(),
+                        format!("value {} ({}) {why}", row + 1, data.y[row]),
+                        "correct it or change the noise family",
+                    )
+                })?;
+            if !spec.sigma_a && series.is_none() && output.surrogate.gaussian_process().is_none() {
+                reduced = reduced.merged();
+            }
             let replicated = reduced.rows.len() > reduced.points.rows();
             if spec.sigma_a && replicated && spec.error == ErrorSharing::Shared && family.name() == "student-t" {
                 return Err(Error::invalid(
@@ -273,16 +271,15 @@ impl Prepared {
                 ));
             }
             censored += reduced.censored;
-            let sigma = match (&noise.sd, &sigma_names[o]) {
-                (Sd::Prior(prior), Some(name)) => {
+            let sigma = match (noise.scale.prior(), &sigma_names[o]) {
+                (Some(prior), Some(name)) => {
                     all_names.push(name.clone());
                     marginals.push(prior.clone());
                     Some(all_names.len() - 1 - problem.unknowns.len())
                 }
                 _ => None,
             };
-            let measurable = series.filter(|_| link == Link::Identity);
-            axes.push(measurable.and_then(|series| OnAxes::new(&reduced, series, output.affine)).map(Arc::new));
+            axes.push(series.and_then(|series| OnAxes::new(&reduced, series, output.affine)).map(Arc::new));
             if let (Some(series), Some(Some(axes)), true) = (series, axes.last(), spec.series_errors) {
                 let variances = series.mean_error_variances(&coefficients, &problem.draws.weights());
                 let (data, surrogate) = axes.decorrelated(&variances).ok_or_else(|| {

@@ -10,7 +10,7 @@ use crate::likelihood::{Class, Group, Reduced, Row};
 use crate::matrix::Matrix;
 use crate::surrogate::{Components, Series, Surrogate};
 use faer::{Mat, Side};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Axes of the errors that keep their own variance; those after them share classes.
@@ -38,11 +38,8 @@ pub(super) struct OnAxes {
     pub(super) loadings: Matrix,
     /// Covariance of what the components leave out, on the scale of eta.
     pub(super) left_out: Mat<f64>,
-    /// Mean variance on the scale of eta that the components leave out at measurements that do not reduce, and mean squares of the
-    /// components there.
-    of_rows: (f64, Vec<f64>),
-    /// Mean and weights of the scores at these.
-    rows: Vec<(f64, Vec<f64>)>,
+    /// Places of measurements that do not reduce.
+    rows: Vec<ByItself>,
     series: Series,
     /// `eta = factor M~`.
     pub(super) factor: f64,
@@ -61,7 +58,7 @@ impl OnAxes {
             let (values, curves, rest) = axes(data, groups, components, (shift, factor))?;
             for (value, curves) in values.iter().zip(curves) {
                 experiment.push(block);
-                out.groups.push(Group { class: 0, mean: *value, scatter: 0.0, point: out.groups.len() });
+                out.groups.push(Group { class: 0, mean: *value, scatter: 0.0, weight: 1.0, point: out.groups.len() });
                 loadings.extend_from_slice(&curves[..components.len()]);
                 roots.push(curves[components.len()..].to_vec());
             }
@@ -84,30 +81,24 @@ impl OnAxes {
         let conditions = Matrix::from_fn(blocks.len(), last, |b, d| data.points[(data.groups[blocks[b][0]].point, d)]);
         let mut points: Vec<f64> =
             (0..n).flat_map(|i| conditions.row(experiment[i]).iter().copied().chain([i as f64])).collect();
-        let (mut rows, mut of_rows) = (Vec::new(), (0.0, vec![0.0; components.len()]));
+        let (mut rows, mut places) = (Vec::new(), HashMap::new());
         for row in &data.rows {
-            let point = n + rows.len();
-            points.extend(data.points.row(row.point)[..last].iter().copied().chain([point as f64]));
+            let point = *places.entry(row.point).or_insert_with(|| {
+                let point = n + rows.len();
+                points.extend(data.points.row(row.point)[..last].iter().copied().chain([point as f64]));
+                let curves = components.at(data.points[(row.point, last)]);
+                rows.push(ByItself {
+                    mean: curves.mean() + shift / factor,
+                    components: curves.components().to_vec(),
+                    left_out: curves.error_variance(&vec![0.0; components.len()]),
+                });
+                point
+            });
             out.rows.push(Row { point, ..row.clone() });
-            let curves = components.at(data.points[(row.point, last)]);
-            let share = factor * factor / data.rows.len() as f64;
-            of_rows.0 += share * curves.error_variance(&vec![0.0; components.len()]);
-            of_rows.1.iter_mut().zip(curves.components()).for_each(|(sum, v)| *sum += share * v * v);
-            rows.push((curves.mean() + shift / factor, curves.components().to_vec()));
         }
         out.points = Matrix::from_rows(n + rows.len(), last + 1, points);
         let loadings = Matrix::from_rows(n, components.len(), loadings);
-        Some(Self {
-            data: out,
-            conditions,
-            experiment,
-            loadings,
-            left_out,
-            of_rows,
-            rows,
-            series: series.clone(),
-            factor,
-        })
+        Some(Self { data: out, conditions, experiment, loadings, left_out, rows, series: series.clone(), factor })
     }
 
     /// Covariance of the errors between the values, on the scale of eta, where those of the scores have these variances.
@@ -158,13 +149,19 @@ impl OnAxes {
         let sum = |axis: &Axis, of: &dyn Fn(usize) -> f64| axis.weights.iter().map(|(i, w)| w * of(*i)).sum::<f64>();
         let mean = |axis: &Axis| sum(axis, &|i| self.data.groups[i].mean);
         let values = axes.iter().zip(class_of).enumerate();
-        data.groups =
-            values.map(|(point, (axis, class))| Group { class, mean: mean(axis), scatter: 0.0, point }).collect();
+        data.groups = values
+            .map(|(point, (axis, class))| Group { class, mean: mean(axis), scatter: 0.0, weight: 1.0, point })
+            .collect();
         for (i, axis) in axes.iter().enumerate() {
             data.points.row_mut(i)[..self.conditions.cols()].copy_from_slice(self.conditions.row(axis.block));
         }
-        let of_scores = self.of_rows.1.iter().zip(variances).map(|(square, variance)| square * variance);
-        data.rows_extra = self.of_rows.0 + of_scores.sum::<f64>();
+        for row in &mut data.rows {
+            let ByItself { components, left_out, .. } = &self.rows[row.point - self.experiment.len()];
+            let of_scores: f64 = components.iter().zip(variances).map(|(v, variance)| v * v * variance).sum();
+            row.extra = self.factor * self.factor * (left_out + of_scores);
+        }
+        let n_rows = data.rows.len().max(1) as f64;
+        data.rows_extra = data.rows.iter().map(|row| row.extra).sum::<f64>() / n_rows;
         let loading = |i: usize, k: usize| sum(&axes[i], &|value| self.loadings[(value, k)]);
         let loadings = Matrix::from_fn(axes.len(), self.loadings.cols(), loading);
         Some((data, self.surrogate(&loadings)))
@@ -172,11 +169,21 @@ impl OnAxes {
 
     /// The surrogate of values with these weights of the scores.
     fn surrogate(&self, loadings: &Matrix) -> Arc<dyn Surrogate> {
-        let offset = vec![0.0; loadings.rows()].into_iter().chain(self.rows.iter().map(|(mean, _)| *mean)).collect();
-        let weights: Vec<f64> = loadings.data().iter().chain(self.rows.iter().flat_map(|(_, w)| w)).copied().collect();
+        let offset = vec![0.0; loadings.rows()].into_iter().chain(self.rows.iter().map(|row| row.mean)).collect();
+        let of_rows = self.rows.iter().flat_map(|row| &row.components);
+        let weights: Vec<f64> = loadings.data().iter().chain(of_rows).copied().collect();
         let weights = Matrix::from_rows(loadings.rows() + self.rows.len(), loadings.cols(), weights);
         Arc::new(self.series.sums(offset, weights))
     }
+}
+
+/// The series at a place by itself, on the scale of `M~`.
+struct ByItself {
+    mean: f64,
+    /// Weights of the scores.
+    components: Vec<f64>,
+    /// Variance of what the components leave out.
+    left_out: f64,
 }
 
 /// A sum of an experiment's values, and the variance of its error.
@@ -200,14 +207,15 @@ fn experiments(data: &Reduced) -> Vec<Vec<usize>> {
 /// One class of values with the noise of a measurement, or of variance one where its sd is known, that has the scatter within all groups.
 fn scatter(data: &Reduced, constant: &mut f64) -> Vec<Class> {
     let sd = data.classes.first().and_then(|class| class.sd).map(|_| 1.0);
-    let mut out = Class { n: 1.0, groups: 0.0, scatter: 0.0, within: 0.0, sd, extra: 0.0 };
+    let mut out = Class { n: 1.0, groups: 0.0, scatter: 0.0, within: 0.0, sd, times: 1.0, extra: 0.0 };
     for class in &data.classes {
-        *constant -= 0.5 * class.within * (2.0 * std::f64::consts::PI).ln();
+        *constant -= 0.5 * class.groups * (class.n - 1.0) * (2.0 * std::f64::consts::PI).ln();
         match class.sd {
             Some(sd) => *constant -= class.groups * class.n * sd.ln() + 0.5 * class.scatter / (sd * sd),
             None => {
+                *constant -= (class.groups + class.within) * class.times.ln();
                 out.within += class.within;
-                out.scatter += class.scatter;
+                out.scatter += class.scatter / (class.times * class.times);
             }
         }
     }
@@ -225,7 +233,7 @@ fn axes(data: &Reduced, groups: &[usize], components: &Components, (shift, facto
         let group = &data.groups[g];
         let class = &data.classes[group.class];
         // With this factor noise has the variance sigma_I^2, or one where the sd is known.
-        let whitening = class.n.sqrt() / class.sd.unwrap_or(1.0);
+        let whitening = class.n.sqrt() / (class.sd.unwrap_or(1.0) * class.times);
         let at = components.at(data.points[(group.point, last)]);
         residual.push(whitening * (group.mean - shift - factor * at.mean()));
         curves.push(at.all().iter().map(|v| whitening * v).collect::<Vec<f64>>());
@@ -271,8 +279,8 @@ mod tests {
 
     use super::*;
     use crate::infer::marginal::Marginal;
-    use crate::infer::{Likelihoods, Link, OutputTerm, Workspace};
-    use crate::likelihood::{ErrorSharing, Family, Sd};
+    use crate::infer::{Likelihoods, OutputTerm, Workspace};
+    use crate::likelihood::{ErrorSharing, Family, Link, Scale, Values};
     use crate::surrogate::{
         GaussianProcess, GpSpec, InputScale, Kernel, NodeScratch, Nodes, Normalisation, PolynomialChaos, Scratch,
     };
@@ -294,7 +302,7 @@ mod tests {
     }
 
     /// Two experiments, one of fewer coordinates than there are directions, with `replicates` of the values of each.
-    fn measured(sd: &Sd, replicates: [usize; 2]) -> (Vec<f64>, Matrix, Option<Vec<f64>>) {
+    fn measured(sd: &Scale, replicates: [usize; 2]) -> (Vec<f64>, Matrix, Option<Vec<f64>>) {
         let at: [(f64, &[f64]); 2] = [(-0.5, &[0.0, 0.7, 2.1, 3.3, 4.0, 4.6, 5.0]), (0.8, &[1.0, 2.5])];
         let mut known = Vec::new();
         for (condition, t) in at {
@@ -304,7 +312,7 @@ mod tests {
         }
         let n = known.len() / 2;
         let y = (0..n).map(|i| 1.5 + 0.4 * (3.0 * i as f64).sin()).collect();
-        let sds = (*sd == Sd::Column).then(|| (0..n).map(|i| 0.1 + 0.02 * (i % 3) as f64).collect());
+        let sds = sd.is_column().then(|| (0..n).map(|i| 0.1 + 0.02 * (i % 3) as f64).collect());
         (y, Matrix::from_rows(n, 2, known), sds)
     }
 
@@ -313,10 +321,18 @@ mod tests {
         let (series, family) = (series(), Family::Normal.likelihood());
         let c = Matrix::from_fn(series.names().len(), 2, |p, s| 0.5 * (p as f64 + 3.0 * s as f64).sin());
         let (omega, sigma) = (0.3, 0.2);
-        for sd in [Sd::Prior("half-normal(1)".parse().unwrap()), Sd::Fixed(0.15), Sd::Column] {
+        let prior: crate::prior::Marginal = "half-normal(1)".parse().unwrap();
+        for sd in [Scale::Prior(prior.clone()), Scale::Fixed(0.15), Scale::Column, Scale::Multiple(prior)] {
             for replicates in [[1, 1], [2, 2], [1, 3]] {
                 let (y, known, sds) = measured(&sd, replicates);
-                let data = Reduced::new(&*family, &sd, sds.as_deref(), &y, &known, ErrorSharing::Shared, true).unwrap();
+                let data = Reduced::new(
+                    &*family,
+                    &sd,
+                    &Values { scales: sds.as_deref(), ..Values::plain(&y, &known) },
+                    ErrorSharing::Shared,
+                    true,
+                )
+                .unwrap();
                 let axes = OnAxes::new(&data, &series, AFFINE).unwrap();
                 let (data, surrogate) = axes.decorrelated(&VARIANCES).unwrap();
                 let term = OutputTerm {
@@ -326,7 +342,7 @@ mod tests {
                     family: Arc::from(Family::Normal.likelihood()),
                     data: Arc::new(data),
                     error: ErrorSharing::Shared,
-                    sigma: matches!(sd, Sd::Prior(_)).then_some(0),
+                    sigma: sd.prior().is_some().then_some(0),
                     coefficients: c.clone(),
                     sigma_a: None,
                     field: None,
@@ -349,11 +365,7 @@ mod tests {
                 let components = series.components().unwrap();
                 let roots: Vec<Vec<f64>> =
                     (0..n).map(|i| components.at(known[(i, 1)]).error_roots(&VARIANCES)).collect();
-                let noise = |i: usize| match &sd {
-                    Sd::Prior(_) => sigma,
-                    Sd::Fixed(sd) => *sd,
-                    Sd::Column => sds.as_ref().unwrap()[i],
-                };
+                let noise = |i: usize| sd.of(Some(sigma), sds.as_ref().map(|own| own[i])).unwrap();
                 let v = Mat::from_fn(n, n, |i, j| {
                     let same = known[(i, 0)] == known[(j, 0)];
                     let error: f64 = roots[i].iter().zip(&roots[j]).map(|(a, b)| a * b).sum();
@@ -380,9 +392,9 @@ mod tests {
     fn noise_that_does_not_reduce_carries_the_mean_variance_of_the_errors() {
         let (series, family) = (series(), Family::StudentT { df: 4.0 }.likelihood());
         let c = Matrix::from_fn(series.names().len(), 1, |p, _| 0.5 * (p as f64).sin());
-        let sd = Sd::Prior("half-normal(1)".parse().unwrap());
+        let sd = Scale::Prior("half-normal(1)".parse().unwrap());
         let (y, known, _) = measured(&sd, [1, 1]);
-        let data = Reduced::new(&*family, &sd, None, &y, &known, ErrorSharing::Shared, true).unwrap();
+        let data = Reduced::new(&*family, &sd, &Values::plain(&y, &known), ErrorSharing::Shared, true).unwrap();
         let axes = OnAxes::new(&data, &series, AFFINE).unwrap();
         let (data, surrogate) = axes.decorrelated(&VARIANCES).unwrap();
         assert!(data.classes.is_empty() && data.groups.is_empty() && data.rows.len() == y.len());
@@ -455,11 +467,11 @@ mod tests {
     fn functions_of_scores_are_integrated_out_exactly() {
         let (series, nodes, c) = of_processes();
         let family = Family::Normal.likelihood();
-        let sd = Sd::Prior("half-normal(1)".parse().unwrap());
+        let sd = Scale::Prior("half-normal(1)".parse().unwrap());
         let (omega, sigma, weights) = (0.3, 0.2, [0.7, -0.4]);
         for (replicates, has_errors) in [([1, 1], true), ([2, 1], true), ([1, 1], false)] {
             let (y, known, _) = measured(&sd, replicates);
-            let data = Reduced::new(&*family, &sd, None, &y, &known, ErrorSharing::Shared, true).unwrap();
+            let data = Reduced::new(&*family, &sd, &Values::plain(&y, &known), ErrorSharing::Shared, true).unwrap();
             let axes = Arc::new(OnAxes::new(&data, &series, AFFINE).unwrap());
             let term = OutputTerm {
                 surrogate: Arc::new(series.clone()),

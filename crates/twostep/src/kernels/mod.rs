@@ -1,5 +1,6 @@
 //! The hot loops over draws, compiled once per instruction set and chosen at run time.
 
+pub(crate) mod latent;
 pub(crate) mod mixture;
 pub(crate) mod panels;
 
@@ -527,8 +528,10 @@ pub(crate) fn dispatch<R>(f: impl FnOnce() -> R) -> R {
 /// Which instructions the kernels use here; results are bit-identical on one of them.
 pub fn instruction_set() -> &'static str {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-        return "x86-64-v3";
+    match Arch::new() {
+        Arch::V4(_) => return "x86-64-v4",
+        Arch::V3(_) => return "x86-64-v3",
+        _ => {}
     }
     std::env::consts::ARCH
 }
@@ -544,6 +547,24 @@ pub(crate) fn exp_each(a: &[f64], out: &mut [f64]) {
             }
         },
     );
+}
+
+/// The smallest and the largest value; what is not a number is neither.
+pub(crate) fn range(values: &[f64]) -> (f64, f64) {
+    dispatch(
+        #[inline(always)]
+        || {
+            let mut negative = [0.0; BLOCK];
+            let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+            for chunk in values.chunks(BLOCK) {
+                let negative = &mut negative[..chunk.len()];
+                negative.iter_mut().zip(chunk).for_each(|(out, value)| *out = -value);
+                low = -panels::lanes_max(negative, -low);
+                high = panels::lanes_max(chunk, high);
+            }
+            (low, high)
+        },
+    )
 }
 
 /// `out[k] = sum_s rows[k * S + s] weights[s]` with `S = weights.len()`; lanes are summed in a fixed order.

@@ -272,8 +272,12 @@ fn single(panel: &[f64], q: &[f64]) -> f64 {
 #[inline(always)]
 fn pull<S: Simd, const W: usize>(simd: S, panel: &[f64], weights: &[f64; W], sums: &mut [Aligned<LANES>]) {
     let rows = panel.as_chunks::<W>().0.iter().zip(sums);
-    if W == 1 {
-        rows.for_each(|(row, sum)| sum[0] = row[0].mul_add(weights[0], sum[0]));
+    if W < S::F64_LANES || W == 1 {
+        for (row, sum) in rows {
+            for i in 0..W {
+                sum[i] = row[i].mul_add(weights[i], sum[i]);
+            }
+        }
         return;
     }
     let mut held = [simd.splat_f64s(0.0); WIDE];
@@ -282,20 +286,15 @@ fn pull<S: Simd, const W: usize>(simd: S, panel: &[f64], weights: &[f64; W], sum
     let weights = &held[..count];
     for (row, sum) in rows {
         let ((row, _), (sum, _)) = (S::as_simd_f64s(row.as_slice()), S::as_mut_simd_f64s(sum.as_mut_slice()));
-        // Half of the lanes are enough for registers that wait for each other, and leave room for the weights.
-        let (evens, odds) = sum.split_at_mut(sum.len() / 2);
-        for (i, (even, odd)) in evens.iter_mut().zip(odds).enumerate() {
-            let (mut first, mut second) = (*even, *odd);
-            let mut j = 2 * i;
-            while j + 1 < row.len() {
-                first = simd.mul_add_f64s(row[j], weights[j], first);
-                second = simd.mul_add_f64s(row[j + 1], weights[j + 1], second);
+        // Rows do not wait for each other: a register of sums for each place in a lane is enough.
+        for (i, sum) in sum.iter_mut().enumerate() {
+            let mut own = *sum;
+            let mut j = i;
+            while j < row.len() {
+                own = simd.mul_add_f64s(row[j], weights[j], own);
                 j += LANES / S::F64_LANES;
             }
-            if j < row.len() {
-                first = simd.mul_add_f64s(row[j], weights[j], first);
-            }
-            (*even, *odd) = (first, second);
+            *sum = own;
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Student-t noise: `(y - eta) / sd ~ t(df)`, for measurements with outliers.
 
-use super::{Batch, Likelihood, Observed, Scored};
+use super::{Batch, Likelihood, Observed, Scored, Side};
 use crate::kernels;
-use crate::special::ln_gamma;
+use crate::special::{beta_tails, ln_gamma};
 
 pub(super) struct StudentT {
     df: f64,
@@ -31,8 +31,23 @@ impl Likelihood for StudentT {
         Scored {
             log_lik: self.log_constant - sd.ln() - 0.5 * (self.df + 1.0) * (r * r / self.df).ln_1p(),
             by_mu: slope / sd,
-            by_sd: (r * slope - 1.0) / sd,
+            by_scale: (r * slope - 1.0) / sd,
         }
+    }
+
+    fn information(&self, _mu: f64, sd: f64) -> f64 {
+        (self.df + 1.0) / ((self.df + 3.0) * sd * sd)
+    }
+
+    fn score_side(&self, side: Side, z: f64, mu: f64, sd: f64) -> Scored {
+        let sign = if side == Side::Below { 1.0 } else { -1.0 };
+        let at = sign * (z - mu) / sd;
+        // Both tails together are I_x(df / 2, 1 / 2) with x = df / (df + at^2).
+        let (x, complement) = (self.df / (self.df + at * at), at * at / (self.df + at * at));
+        let tail = 0.5 * beta_tails(0.5 * self.df, 0.5, x, complement).0;
+        let p = if at < 0.0 { tail } else { 1.0 - tail }.max(f64::MIN_POSITIVE);
+        let density = (self.log_constant - 0.5 * (self.df + 1.0) * (at * at / self.df).ln_1p()).exp();
+        Scored { log_lik: p.ln(), by_mu: -sign * density / (p * sd), by_scale: -density * at / (p * sd) }
     }
 
     fn add_log_likelihoods(&self, batch: &Batch<'_>, out: &mut [f64]) {
@@ -55,9 +70,9 @@ mod tests {
         let h = f64::EPSILON.cbrt();
         let bound = 3.0 * h * h + 4.0 * f64::EPSILON / h;
         let by_mu = (t.score(z, mu + h, sd).log_lik - t.score(z, mu - h, sd).log_lik) / (2.0 * h);
-        let by_sd = (t.score(z, mu, sd + h).log_lik - t.score(z, mu, sd - h).log_lik) / (2.0 * h);
+        let by_scale = (t.score(z, mu, sd + h).log_lik - t.score(z, mu, sd - h).log_lik) / (2.0 * h);
         assert!((scored.by_mu - by_mu).abs() < bound);
-        assert!((scored.by_sd - by_sd).abs() < 10.0 * bound);
+        assert!((scored.by_scale - by_scale).abs() < 10.0 * bound);
         // df = 1 is Cauchy: density 1 / (pi sd) at the centre.
         let cauchy = StudentT::new(1.0).score(2.0, 2.0, 0.5).log_lik;
         assert!((cauchy - (2.0 / std::f64::consts::PI).ln()).abs() < 1e-14);

@@ -5,6 +5,7 @@ pub mod diagnostics;
 pub mod nuts;
 pub mod psis;
 pub mod quadrature;
+pub(crate) mod slice;
 pub mod smc;
 
 use rand::rngs::ChaCha8Rng;

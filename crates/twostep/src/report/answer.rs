@@ -6,7 +6,6 @@ use super::words;
 use crate::draws::Sorted;
 use crate::infer::propagation::Method;
 use crate::infer::{Budget, IPosterior, Measured, QuantitySummary, VarianceShares};
-use crate::likelihood::Sd;
 use crate::matrix::{Matrix, bits};
 use crate::prior::Marginal;
 use crate::run::{Findings, predicted};
@@ -352,10 +351,8 @@ fn prior_of<'a>(findings: &'a Findings, name: &str) -> Option<&'a Marginal> {
     let study = &findings.study;
     let unknown = study.unknowns.iter().find(|u| u.name == name).map(|u| &u.prior);
     let sigmas = study.sigma_names();
-    let of_sigma = || match &study.outputs[sigmas.iter().position(|sigma| sigma.as_deref() == Some(name))?].noise.sd {
-        Sd::Prior(prior) => Some(prior),
-        _ => None,
-    };
+    let of_sigma =
+        || study.outputs[sigmas.iter().position(|sigma| sigma.as_deref() == Some(name))?].noise.scale.prior();
     unknown.or_else(of_sigma)
 }
 
@@ -381,9 +378,11 @@ pub fn checks(findings: &Findings) -> Vec<Check> {
         ..own.clone()
     };
     let of_output = |(output, measured): (usize, &Measured)| {
-        let rows: Vec<usize> = thinned(measured.y.len(), CHECKED).collect();
+        // Where a censored measurement lies is not known.
+        let known: Vec<usize> = (0..measured.y.len()).filter(|&i| measured.side(i).is_none()).collect();
+        let rows: Vec<usize> = thinned(known.len(), CHECKED).map(|i| known[i]).collect();
         let known = measured.known.select_rows(&rows);
-        let sd: Option<Vec<f64>> = measured.sd.as_ref().map(|sd| rows.iter().map(|&i| sd[i]).collect());
+        let sd: Option<Vec<f64>> = measured.scale.as_ref().map(|sd| rows.iter().map(|&i| sd[i]).collect());
         let drawn = predicted(study, posterior, &findings.parameters, &some, output, &known, sd.as_deref());
         let interval = |i: usize| {
             let values: Vec<f64> = drawn.iter().map(|d| d.measured[i]).collect();
@@ -419,7 +418,7 @@ fn predictive_check(findings: &Findings, method: Method, checks: &[Check]) -> Op
         let intervals: Vec<[f64; 5]> = shown.iter().map(|&k| intervals[k]).collect();
         let y: Vec<f64> = all.iter().map(|&i| measured.y[i]).collect();
         let known = measured.known.select_rows(&all);
-        let has_sds = measured.sd.is_some();
+        let has_sds = measured.scale.is_some();
         // One condition that varies is a place to show them at.
         let n_inputs = study.n_inputs(output) - study.unknowns.len();
         let varies = |d: &usize| (1..known.rows()).any(|i| known[(i, *d)] != known[(0, *d)]);

@@ -163,7 +163,7 @@ fn answer_groups(findings: &Findings, prepared: &Prepared, derived: &[Derived], 
         }
         let mut predictions = Group::new("posterior_predictive", &origin, Some(&kept), &rows);
         for ((o, measured, name), (row, _)) in measured.iter().zip(&rows) {
-            let (known, sd) = (&measured.known, measured.sd.as_deref());
+            let (known, sd) = (&measured.known, measured.scale.as_deref());
             let values = predicted(study, posterior, &findings.parameters, &thinned, *o, known, sd);
             let values: Vec<f64> = values.into_iter().flat_map(|of_draw| of_draw.measured).collect();
             let unit = study.outputs[*o].unit.as_deref();
@@ -195,7 +195,7 @@ fn answer_groups(findings: &Findings, prepared: &Prepared, derived: &[Derived], 
             let values = Values::Reals(measured.known.col(d));
             constant.variable(&names.legal(&own(&condition.name)), &[row], values, attributes);
         }
-        if let Some(sd) = &measured.sd {
+        if let Some(sd) = &measured.scale {
             constant.variable(&names.legal(&own("sd")), &[row], Values::Reals(sd.clone()), Vec::new());
         }
     }

@@ -4,7 +4,7 @@ use super::words::{held, listed, percent, title};
 use crate::calibrate::Truth;
 use crate::infer::IPosterior;
 use crate::infer::propagation::{Method, OwnKind, PointEstimate};
-use crate::likelihood::{ErrorSharing, Family, Generator, Sd};
+use crate::likelihood::{ErrorSharing, Family, Generator, Scale};
 use crate::run::{Calibration, Findings, VERSION};
 use crate::simulate::{SimulatorKind, design};
 use crate::study::{MeasurementSource, Output, Stage, Study};
@@ -19,6 +19,7 @@ enum Work {
     Reiser2025,
     Arthur2007,
     Burley2020,
+    Carvalho2010,
     Halton1960,
     Hoffman2014,
     Joe2008,
@@ -30,10 +31,11 @@ enum Work {
 }
 
 impl Work {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Reiser2025,
         Self::Arthur2007,
         Self::Burley2020,
+        Self::Carvalho2010,
         Self::Halton1960,
         Self::Hoffman2014,
         Self::Joe2008,
@@ -64,6 +66,11 @@ impl Work {
                 "author = {Burley, B.},\n  title = {Practical Hash-Based {Owen} Scrambling},\n  \
                  journal = {Journal of Computer Graphics Techniques},\n  volume = {9},\n  number = {4},\n  \
                  pages = {1--20},\n  year = {2020},",
+            ),
+            Self::Carvalho2010 => (
+                "carvalho2010",
+                "author = {Carvalho, C. M. and Polson, N. G. and Scott, J. G.},\n  title = {The Horseshoe Estimator for Sparse \
+                 Signals},\n  journal = {Biometrika},\n  volume = {97},\n  pages = {465--480},\n  year = {2010},",
             ),
             Self::Halton1960 => (
                 "halton1960",
@@ -292,6 +299,17 @@ fn surrogate(output: &Output, trained: Option<&TrainedOutput>) -> String {
                  prior {coefficients}"
             )
         }
+        SurrogateKind::SparsePce { degree, .. } => {
+            let found = trained.and_then(|own| own.report.terms.as_ref()).map_or(String::new(), |terms| {
+                let n = terms.matter.len();
+                format!(" ({} candidates, of which {n} had a sign known with 97.5 % probability)", terms.candidates)
+            });
+            format!(
+                "a sparse polynomial chaos expansion in Legendre polynomials of total degree {degree}{found}, whose coefficients had a \
+                 horseshoe prior with scales that fall with degree and number of inputs {}",
+                Work::Carvalho2010.cited()
+            )
+        }
         SurrogateKind::Gp { degree, coefficients: (mean, sd), gp, .. } => {
             let trend = match degree {
                 0 => "a constant".to_owned(),
@@ -383,7 +401,12 @@ fn measurements(findings: &Findings) -> String {
         .filter(|measured| !measured.y.is_empty())
         .map(|measured| format!("{} of {}", counted(measured.y.len(), "measured value"), escaped(&measured.output)))
         .collect();
-    sentences.push(format!("There were {}.", listed(&counts)));
+    let censored = findings.measured.iter().map(|m| m.sides.iter().flatten().count()).sum::<usize>();
+    let censored = match censored {
+        0 => String::new(),
+        n => format!(", of which {} by the probability of lying beyond its bound", counted(n, "censored one entered")),
+    };
+    sentences.push(format!("There were {}{censored}.", listed(&counts)));
     if let MeasurementSource::Synthetic { truth, noise, .. } = &study.measurements {
         let truth: Vec<String> = truth.iter().map(|(name, value)| format!("{} = {value}", escaped(name))).collect();
         let noise: Vec<String> =
@@ -399,18 +422,32 @@ fn measurements(findings: &Findings) -> String {
             Family::Normal => "normal".to_owned(),
             Family::LogNormal { .. } => "log-normal".to_owned(),
             Family::StudentT { df } => format!("Student-t with {df} degrees of freedom"),
+            Family::Relative { relative } => format!("normal, its sd growing by {relative} times the output"),
+            Family::UnknownRelative { sd } => format!("normal, its sd growing from {sd} in proportion to the output"),
+            Family::Poisson => "Poisson".to_owned(),
+            Family::NegativeBinomial { .. } => "negative binomial".to_owned(),
+            Family::Binomial => "binomial".to_owned(),
         };
-        let sd = match &output.noise.sd {
-            Sd::Fixed(value) => format!("scale {value}"),
-            Sd::Prior(prior) => {
+        let what = match output.noise.family {
+            Family::NegativeBinomial { inverse: true } => "inverse dispersion",
+            Family::NegativeBinomial { inverse: false } => "dispersion phi",
+            Family::UnknownRelative { .. } => "relative sd",
+            Family::Binomial => "number of trials",
+            _ => "scale",
+        };
+        let name = escaped(&name.unwrap_or_else(|| "sigma_i".to_owned()));
+        let sd = match &output.noise.scale {
+            _ if output.noise.family == Family::Poisson => String::new(),
+            Scale::Fixed(value) => format!(", with {what} {value}"),
+            Scale::Prior(prior) => format!(", with an unknown {what} {name} with prior {prior}"),
+            Scale::Column => format!(", with a known {what} for each measurement"),
+            Scale::Multiple(prior) => {
                 format!(
-                    "an unknown scale {} with prior {prior}",
-                    escaped(&name.unwrap_or_else(|| "sigma_i".to_owned()))
+                    ", with a {what} for each measurement that is known but for a common factor {name} with prior {prior}"
                 )
             }
-            Sd::Column => "a known scale for each measurement".to_owned(),
         };
-        sentences.push(format!("The likelihood of {} was {family}, with {sd}.", escaped(&output.name)));
+        sentences.push(format!("The likelihood of {} was {family}{sd}.", escaped(&output.name)));
     }
     sentences.join(" ")
 }
@@ -422,6 +459,8 @@ fn generated(generator: &Generator) -> String {
         Generator::StudentT { sd, df } => format!("Student-t noise (scale {sd}, {df} degrees of freedom)"),
         Generator::NegativeBinomial { phi } => format!("negative-binomial noise (phi = {phi})"),
         Generator::Poisson => "Poisson noise".to_owned(),
+        Generator::Relative { sd, relative } => format!("normal noise (sd {sd} and {relative} times the output)"),
+        Generator::Binomial { trials } => format!("binomial noise ({trials} trials)"),
         Generator::None => "no noise".to_owned(),
     }
 }

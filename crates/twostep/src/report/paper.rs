@@ -601,8 +601,8 @@ fn parameters(all: &[Findings]) -> Result<Table> {
     for unknown in &study.unknowns {
         row("I", format!("prior of {}", unknown.name), unknown.prior.to_string());
     }
-    let noise = &study.outputs[0].noise.sd;
-    if let crate::likelihood::Sd::Fixed(sd) = noise {
+    let noise = &study.outputs[0].noise.scale;
+    if let crate::likelihood::Scale::Fixed(sd) = noise {
         row("I", "sigma_I".into(), sd.to_string());
     }
     let column = |i: usize| rows.iter().map(|row| row[i].clone()).collect::<Vec<_>>();

@@ -975,6 +975,7 @@ pole = "beta / (gamma - 0.1)"
             divergences: 0,
             troubled: false,
             warnings: Vec::new(),
+            terms: None,
             series: None,
         }
     }

@@ -6,7 +6,6 @@ use crate::calibrate::{self, Context, MethodSummary, Trial, Truth, summarise};
 use crate::error::Result;
 use crate::infer::propagation::Method;
 use crate::kernels::instruction_set;
-use crate::likelihood::Sd;
 use crate::monitor::Monitor;
 use crate::store::{Heading, Journal, TPosteriors};
 use crate::study::{Setting, Stage};
@@ -206,10 +205,8 @@ impl Project {
     fn context(&self, index: usize, plan: &CalibrationPlan) -> Result<Context> {
         let study = &self.settings[index].study;
         let (unknowns, sigmas) = (study.prior()?, study.sigma_names());
-        let sds = study.outputs.iter().zip(sigmas).filter_map(|(output, name)| match (&output.noise.sd, name) {
-            (Sd::Prior(prior), Some(name)) => Some((name, prior.clone())),
-            _ => None,
-        });
+        let sds = study.outputs.iter().zip(sigmas);
+        let sds = sds.filter_map(|(output, name)| Some((name?, output.noise.scale.prior()?.clone())));
         let priors = unknowns.iter().map(|(name, prior)| (name.to_owned(), prior.clone())).chain(sds).collect();
         Ok(Context {
             priors,

@@ -126,11 +126,7 @@ fn measurements(study: &Study) -> Result<(MeasuredCounts, Vec<String>)> {
 /// The engine of the I-step. Measurements that do not reduce to sums of squares may make sampling cheaper than the grid; by how
 /// much is known with the T-draws only.
 fn engine(study: &Study) -> &'static str {
-    let reduces = |output: &Output| match output.noise.family {
-        Family::Normal => !output.log,
-        Family::LogNormal { .. } => output.log,
-        Family::StudentT { .. } => false,
-    };
+    let reduces = |output: &Output| output.noise.family.reduces(output.log);
     match study.engine() {
         Ok(Engine::Grid) if study.infer.engine == Engine::Auto && !study.outputs.iter().all(reduces) => "grid or smc",
         engine => engine.unwrap_or(study.infer.engine).name(),

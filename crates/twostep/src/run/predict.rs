@@ -1,12 +1,12 @@
 //! Outputs at new conditions under the I-posterior, with surrogate error and measurement noise: why people calibrate.
 
-use super::stages::{measurement_sd, parameter_names};
+use super::stages::parameter_names;
 use super::{Findings, Project, Stale};
 use crate::draws::{Sorted, pick_weighted};
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::infer::{IPosterior, Measured};
-use crate::likelihood::{ErrorSharing, Sd, log_likelihood};
+use crate::likelihood::{ErrorSharing, log_likelihood};
 use crate::matrix::Matrix;
 use crate::stream::Stream;
 use crate::study::{Output, Stage, Study};
@@ -101,12 +101,12 @@ fn prediction_table(
 pub struct Predicted {
     /// The simulator's output, with the surrogate's approximation error where the I-step propagates it.
     pub simulated: Vec<f64>,
-    /// A measurement of it; NaN where its sd is not known.
+    /// A measurement of it; NaN where the scale of its noise is not known.
     pub measured: Vec<f64>,
 }
 
-/// Output `o` at the conditions in the rows of `known`, by each draw of `answer`: see [`predict`]. `sd` holds standard
-/// deviations of the measurements where they are a column.
+/// Output `o` at the conditions in the rows of `known`, by each draw of `answer`: see [`predict`]. `scales` holds
+/// standard deviations of the measurements, or numbers of trials, where they are a column.
 pub fn predicted(
     study: &Study,
     posterior: &TPosterior,
@@ -114,7 +114,7 @@ pub fn predicted(
     answer: &IPosterior,
     o: usize,
     known: &Matrix,
-    sd: Option<&[f64]>,
+    scales: Option<&[f64]>,
 ) -> Vec<Predicted> {
     let output = &study.outputs[o];
     let pairs = Pairs::new(study, posterior, parameters, answer, o);
@@ -124,7 +124,7 @@ pub fn predicted(
     // The first row of the same series: all conditions but the coordinate are the same.
     let series_of = known.first_alike(known.cols().saturating_sub(1));
     let of_draw = |k: usize| {
-        let Pair { eta, error_sd, roots, sd: own_sd, mut rng } = pairs.at(k, known);
+        let Pair { eta, error_sd, roots, unknown_scale, mut rng } = pairs.at(k, known);
         let mut bell = || rng.sample::<f64, _>(StandardNormal);
         let errors: Vec<f64> = match roots {
             None => error_sd.iter().map(|sd| sd * bell()).collect(),
@@ -145,8 +145,8 @@ pub fn predicted(
             })
             .collect();
         let mut measure = |(i, &y): (usize, &f64)| {
-            let sd = own_sd.or_else(|| sd.map(|sd| sd[i]));
-            sd.map_or(f64::NAN, |sd| output.noise.family.generator(sd).sample(y, &mut rng))
+            let scale = output.noise.scale.of(unknown_scale, scales.map(|own| own[i]));
+            scale.map_or(f64::NAN, |scale| output.noise.family.generator(scale).sample(y, &mut rng))
         };
         let measured = simulated.iter().enumerate().map(&mut measure).collect();
         Predicted { simulated, measured }
@@ -167,17 +167,12 @@ pub fn log_likelihoods(
 ) -> Vec<Vec<f64>> {
     let output = &study.outputs[o];
     let pairs = Pairs::new(study, posterior, parameters, answer, o);
-    let family = output.noise.family.likelihood();
+    let (family, link) = (output.noise.family.likelihood(), output.noise.family.link(output.log));
     let of_draw = |k: usize| {
-        let Pair { eta, error_sd, sd: own_sd, .. } = pairs.at(k, &measured.known);
+        let Pair { eta, error_sd, unknown_scale: unknown, .. } = pairs.at(k, &measured.known);
         let of_value = |(i, y): (usize, &f64)| {
-            let location = match (output.log, family.on_log_scale()) {
-                (true, false) => eta[i].exp(),
-                (false, true) => eta[i].ln(),
-                _ => eta[i],
-            };
-            let sd = own_sd.or_else(|| measured.sd.as_ref().map(|sd| sd[i])).unwrap_or(f64::NAN);
-            log_likelihood(&*family, *y, location, sd.hypot(error_sd[i]))
+            let scale = output.noise.scale.of(unknown, measured.scale.as_ref().map(|own| own[i])).unwrap_or(f64::NAN);
+            log_likelihood(&*family, (*y, measured.side(i)), link, eta[i], scale, error_sd[i])
         };
         measured.y.iter().enumerate().map(of_value).collect()
     };
@@ -193,7 +188,7 @@ struct Pairs<'a> {
     weights: Vec<f64>,
     coefficients: Matrix,
     sigma_a: Vec<f64>,
-    /// Place of the output's unknown sd in an I-draw.
+    /// Place of the output's unknown scale in an I-draw.
     sigma_at: Option<usize>,
     stream: Stream,
 }
@@ -206,8 +201,8 @@ struct Pair {
     error_sd: Vec<f64>,
     /// What independent standard normal numbers of a series are multiplied by and summed to its error at each row.
     roots: Option<Vec<Vec<f64>>>,
-    /// Measurement sd, where it is not a column.
-    sd: Option<f64>,
+    /// What is unknown of the scale of the noise.
+    unknown_scale: Option<f64>,
     /// Random numbers of this pair that are not used yet.
     rng: ChaCha8Rng,
 }
@@ -269,17 +264,14 @@ impl<'a> Pairs<'a> {
             }
             false => (vec![0.0; known.rows()], None),
         };
-        let sigma_i = match (self.sigma_at, &self.output.noise.sd) {
-            (Some(j), _) => Some(x[j]),
-            // An output that was never measured: its sd is what the prior says.
-            (None, Sd::Prior(prior)) => Some(prior.sample(&mut rng)),
-            _ => None,
-        };
+        // An output that was never measured has the scale that the prior says.
+        let from_prior = |rng: &mut ChaCha8Rng| self.output.noise.scale.prior().map(|prior| prior.sample(rng));
+        let unknown_scale = self.sigma_at.map(|j| x[j]).or_else(|| from_prior(&mut rng));
         Pair {
             eta: (0..known.rows()).map(|i| shift + factor * eta[(i, 0)]).collect(),
             error_sd,
             roots,
-            sd: measurement_sd(&self.output.noise.sd, sigma_i),
+            unknown_scale,
             rng,
         }
     }

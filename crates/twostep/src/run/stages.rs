@@ -5,7 +5,7 @@ use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::infer::{self, Derived, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary};
-use crate::likelihood::{Generator, Sd};
+use crate::likelihood::Generator;
 use crate::matrix::Matrix;
 use crate::monitor::{Monitor, Silent};
 use crate::simulate::{self, Over, Reading, Simulator, SimulatorKind, design};
@@ -449,7 +449,7 @@ pub(super) fn measured(study: &Study, ledger: Option<&RunLedger>) -> Result<Vec<
         let generator = noise.iter().find(|(name, _)| *name == output.name).map(|(_, g)| *g);
         let noisy = |(value, rng)| generator.map_or(value, |g: Generator| g.sample(value, rng));
         let y = values.into_iter().zip(&mut rngs).map(noisy).collect();
-        Measured { output: output.name.clone(), y, known, sd: None }
+        Measured { output: output.name.clone(), y, known, ..Measured::default() }
     });
     Ok(measured.collect())
 }
@@ -602,15 +602,6 @@ fn withdraw_undefined(posterior: &mut IPosterior, derived: &[Derived]) {
              the prior where it has none",
             posterior.method
         ));
-    }
-}
-
-/// A draw of the measurement sd of an output at I-draw `x`, where it has one that is known or unknown (not a column).
-pub(super) fn measurement_sd(sd: &Sd, sigma: Option<f64>) -> Option<f64> {
-    match sd {
-        Sd::Fixed(s) => Some(*s),
-        Sd::Prior(_) => sigma,
-        Sd::Column => None,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::infer::{self, InferSpec, Located, Measured};
-use crate::likelihood::{ErrorSharing, Family, Generator, NoiseSpec, Sd};
+use crate::likelihood::{ErrorSharing, Generator, Link, NoiseSpec, Scale, Side};
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
 use crate::simulate::design;
@@ -27,8 +27,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct Layout {
     /// Conditions of each measurement.
     pub(super) known: Matrix,
-    /// Standard deviations, where they are a column.
-    sd: Option<Vec<f64>>,
+    /// Standard deviations, or numbers of trials, where they are a column.
+    scales: Option<Vec<f64>>,
+    /// Bounds of measurements that were censored; empty where none was.
+    bounds: Vec<Option<(Side, f64)>>,
     /// Noise to measure with, where it is not the inferring one.
     other: Option<Generator>,
 }
@@ -56,13 +58,17 @@ impl Layout {
             MeasurementSource::Synthetic { at, replicates, .. } => {
                 let layout = |output| {
                     let known = stages::synthetic_conditions(study, output, at, *replicates);
-                    Self { known, sd: None, other: other(output) }
+                    Self { known, scales: None, bounds: Vec::new(), other: other(output) }
                 };
                 Ok(study.outputs.iter().map(layout).collect())
             }
             MeasurementSource::File(_) => {
                 let measured = read_measurements(study)?.into_iter().zip(&study.outputs);
-                Ok(measured.map(|(m, output)| Self { known: m.known, sd: m.sd, other: other(output) }).collect())
+                let layout = |(m, output): (Measured, &Output)| {
+                    let bounds = m.sides.iter().zip(&m.y).map(|(side, y)| side.map(|side| (side, *y))).collect();
+                    Self { known: m.known, scales: m.scale, bounds, other: other(output) }
+                };
+                Ok(measured.map(layout).collect())
             }
             MeasurementSource::None => Err(Error::invalid(
                 "calibrate",
@@ -96,9 +102,9 @@ impl Layout {
         self.other.is_some()
     }
 
-    /// Mean of the sds, where they are a column.
-    fn mean_sd(&self) -> Option<f64> {
-        self.sd.as_ref().map(|sd| sd.iter().sum::<f64>() / sd.len() as f64)
+    /// Mean of the scales, where they are a column.
+    fn mean_scale(&self) -> Option<f64> {
+        self.scales.as_ref().map(|own| own.iter().sum::<f64>() / own.len() as f64)
     }
 
     /// Measurements at the point that has most of them.
@@ -112,9 +118,10 @@ impl Layout {
 ///
 /// Measurements that were generated without noise are to be measured with the inferring one.
 fn is_inferring(generator: &Generator, noise: &NoiseSpec) -> bool {
-    match (generator.sd(), &noise.sd) {
-        (Some(sd), Sd::Fixed(own)) if sd != *own => false,
-        (Some(sd), _) => noise.family.generator(sd) == *generator,
+    match (noise.family.scale_of(generator), &noise.scale) {
+        // The inverse of an inverse is a rounding away.
+        (Some(scale), Scale::Fixed(own)) => (scale - own).abs() <= 4.0 * f64::EPSILON * own.abs(),
+        (Some(_), _) => true,
         (None, _) => *generator == Generator::None,
     }
 }
@@ -368,8 +375,13 @@ impl<'a> Trier<'a> {
             };
             let n_known = layout.known.cols();
             let known = Matrix::from_fn(rows.len(), n_known, |i, d| set.inputs[(rows[i], n_unknowns + d)]);
-            let sd = layout.mean_sd().map(|sd| vec![sd; rows.len()]);
-            layouts.push(Layout { known, sd, other: layout.other });
+            // The measurements of a series are those of the study, one by one.
+            let is_series = output.over.is_some() && rows.len() == layout.known.rows();
+            let (scales, bounds) = match is_series {
+                true => (layout.scales.clone(), layout.bounds.clone()),
+                false => (layout.mean_scale().map(|scale| vec![scale; rows.len()]), Vec::new()),
+            };
+            layouts.push(Layout { known, scales, bounds, other: layout.other });
             values.push(rows.iter().map(|&row| y[row]).collect());
         }
         Case { unknowns: unknowns.to_vec(), layout: layouts, values, weight: weight(self.study, unknowns) }
@@ -416,23 +428,27 @@ impl<'a> Trier<'a> {
             self.study.outputs.iter().enumerate().zip(case.layout.iter().zip(&case.values))
         {
             let mut rng = stream.named("noise").at(o as u64).rng();
-            let sigma = match &output.noise.sd {
-                Sd::Prior(prior) => Some(prior.sample(&mut rng)),
-                Sd::Fixed(sd) => Some(*sd),
-                Sd::Column => None,
-            };
+            let NoiseSpec { family, scale } = &output.noise;
+            let unknown = scale.prior().map(|prior| prior.sample(&mut rng));
+            let of_row = |i: usize| scale.of(unknown, layout.scales.as_ref().map(|own| own[i])).unwrap_or(f64::NAN);
             let y = values.iter().enumerate().map(|(i, &m)| {
-                let own =
-                    || output.noise.family.generator(sigma.or(layout.sd.as_ref().map(|sd| sd[i])).unwrap_or(f64::NAN));
-                layout.other.unwrap_or_else(own).sample(m, &mut rng)
+                let y = layout.other.unwrap_or_else(|| family.generator(of_row(i))).sample(m, &mut rng);
+                // What was censored at a bound will be again, unless it lies on the other side.
+                match layout.bounds.get(i).copied().flatten() {
+                    Some((Side::Below, bound)) if y < bound => (bound, Some(Side::Below)),
+                    Some((Side::Above, bound)) if y > bound => (bound, Some(Side::Above)),
+                    _ => (y, None),
+                }
             });
+            let (y, sides) = y.unzip();
             measured.push(Measured {
                 output: output.name.clone(),
-                y: y.collect(),
+                y,
                 known: layout.known.clone(),
-                sd: layout.sd.clone(),
+                scale: layout.scales.clone(),
+                sides,
             });
-            sigmas.push(sigma.filter(|_| layout.other.is_none()));
+            sigmas.push(unknown.filter(|_| layout.other.is_none()));
         }
         (measured, sigmas)
     }
@@ -445,9 +461,11 @@ impl<'a> Trier<'a> {
         let t_warned = reports.clone().any(|report| report.troubled);
         let noise = |o: usize| {
             let (output, layout) = (&self.study.outputs[o], &case.layout[o]);
-            let same_scale = output.log == matches!(output.noise.family, Family::LogNormal { .. });
+            let same_scale = output.noise.family.link(output.log) == Link::Identity
+                && output.noise.family.generator(1.0).sd().is_some();
             let other = layout.other.and_then(|other| other.sd());
-            let sd = sigmas[o].or(other).or(layout.mean_sd()).filter(|_| same_scale)?;
+            let own = output.noise.scale.of(sigmas[o], layout.mean_scale());
+            let sd = other.or(own).filter(|_| same_scale)?;
             Some(sd / (layout.replicates() as f64).sqrt())
         };
         let measured = (0..case.layout.len()).filter(|&o| case.layout[o].known.rows() > 0);
@@ -558,7 +576,7 @@ impl Procedure for Trier<'_> {
         let draws = trained.clusters.as_ref().unwrap_or(&trained.posterior.draws);
         let prepared = stages::prepare(study, &trained.posterior, draws, &measured, Vec::new())?;
         let of_outputs = (0..study.outputs.len()).filter(|&o| !measured[o].y.is_empty());
-        let unknown_sds = of_outputs.filter(|&o| matches!(study.outputs[o].noise.sd, Sd::Prior(_)));
+        let unknown_sds = of_outputs.filter(|&o| study.outputs[o].noise.scale.prior().is_some());
         let truth: Vec<Option<f64>> =
             case.unknowns.iter().copied().map(Some).chain(unknown_sds.map(|o| sigmas[o])).collect();
         let spec = InferSpec { methods: methods.to_vec(), ..study.infer.clone() };

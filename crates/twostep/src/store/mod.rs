@@ -895,6 +895,7 @@ mod tests {
             divergences: 0,
             troubled: false,
             warnings: Vec::new(),
+            terms: None,
             series: None,
         };
         let draws = |value: f64| Draws::new(vec!["c".into()], Matrix::from_rows(1, 1, vec![value]));

@@ -3,9 +3,10 @@
 use super::{Condition, MeasurementSource, Output, Study};
 use crate::error::{Error, Result};
 use crate::infer::Measured;
-use crate::likelihood::{Observed, Sd};
+use crate::likelihood::{Family, Observed, Side};
 use crate::matrix::Matrix;
 use crate::table::{Table, nearest};
+use std::cmp::Ordering;
 
 /// A bound written in decimals may come back on its wrong side: values outside by this share of the range count as in.
 const ROUNDING: f64 = 1e-9;
@@ -13,7 +14,8 @@ const ROUNDING: f64 = 1e-9;
 /// The measurements of each output of the study, in their order, from the study's file.
 ///
 /// Columns: every condition; and either one per output, by its name, whose cells may be empty where it was not measured,
-/// or `output` with names and `value`. Where sd = "column": `sd`, or `sd[NAME]` for one output. Others are not read, see
+/// or `output` with names and `value`. A value `<0.5` or `>100` is censored: all that is known is that it lies below or above. Where sd =
+/// "column": `sd`, or `sd[NAME]` for one output; where trials = "column": `trials`, or `trials[NAME]`. Others are not read, see
 /// [`unused_columns`].
 ///
 /// # Errors
@@ -61,7 +63,8 @@ pub fn unused_columns(study: &Study) -> Result<Vec<String>> {
 /// Whether a column is read.
 fn is_used(study: &Study, table: &Table, name: &str) -> bool {
     let of_output = |output: &Output| {
-        let own_sd = output.noise.sd == Sd::Column && (name == "sd" || name == sd_column(output));
+        let own_sd =
+            output.noise.scale.is_column() && (name == scale_column(output) || name == own_scale_column(output));
         own_sd || (output.name == name && !is_long(table))
     };
     study.conditions.iter().any(|condition| condition.name == name)
@@ -79,9 +82,14 @@ fn is_long(table: &Table) -> bool {
     table.has("output") || table.has("value")
 }
 
-/// The column with the sds of one output alone.
-fn sd_column(output: &Output) -> String {
-    format!("sd[{}]", output.name)
+/// The column with the sds of outputs, or with their numbers of trials.
+fn scale_column(output: &Output) -> &'static str {
+    if output.noise.family == Family::Binomial { "trials" } else { "sd" }
+}
+
+/// The same of one output alone.
+fn own_scale_column(output: &Output) -> String {
+    format!("{}[{}]", scale_column(output), output.name)
 }
 
 /// One row per line, one column per condition. A coordinate is NaN where its cell is empty: outputs that are no series have
@@ -126,8 +134,8 @@ fn wide(study: &Study, table: &Table, known: &Matrix) -> Result<Vec<Measured>> {
         if !table.has(&output.name) {
             return assemble(study, output, table, known, &output.name, &[]);
         }
-        let values = table.optional_numbers(&output.name)?;
-        let cells: Vec<(usize, f64)> = values.iter().enumerate().filter_map(|(row, y)| Some((row, (*y)?))).collect();
+        let values = table.numbers_or_bounds(&output.name)?.into_iter().enumerate();
+        let cells: Vec<Cell> = values.filter_map(|(row, value)| Some(cell(row, value?))).collect();
         assemble(study, output, table, known, &output.name, &cells)
     };
     study.outputs.iter().map(measured).collect()
@@ -135,7 +143,11 @@ fn wide(study: &Study, table: &Table, known: &Matrix) -> Result<Vec<Measured>> {
 
 /// A line per value, with the output's name.
 fn long(study: &Study, table: &Table, known: &Matrix) -> Result<Vec<Measured>> {
-    let (names, values) = (table.texts("output")?, table.numbers("value")?);
+    let (names, values) = (table.texts("output")?, table.numbers_or_bounds("value")?);
+    if let Some(row) = values.iter().position(Option::is_none) {
+        let repair = "write a number or remove the row";
+        return Err(Error::invalid(table.place(row, "value"), "the cell is empty", repair));
+    }
     if let Some(row) = names.iter().position(|name| !study.outputs.iter().any(|output| output.name == *name)) {
         let outputs: Vec<&str> = study.outputs.iter().map(|output| output.name.as_str()).collect();
         let repair = format!("the study has {}", outputs.join(", "));
@@ -143,10 +155,22 @@ fn long(study: &Study, table: &Table, known: &Matrix) -> Result<Vec<Measured>> {
     }
     let measured = |output: &Output| {
         let rows = (0..names.len()).filter(|row| names[*row] == output.name);
-        let cells: Vec<(usize, f64)> = rows.map(|row| (row, values[row])).collect();
+        let cells: Vec<Cell> = rows.filter_map(|row| Some(cell(row, values[row]?))).collect();
         assemble(study, output, table, known, "value", &cells)
     };
     study.outputs.iter().map(measured).collect()
+}
+
+/// Row and value of a measurement, and the side of it where that is a bound.
+type Cell = (usize, f64, Option<Side>);
+
+fn cell(row: usize, (value, sign): (f64, Ordering)) -> Cell {
+    let side = match sign {
+        Ordering::Less => Some(Side::Below),
+        Ordering::Greater => Some(Side::Above),
+        Ordering::Equal => None,
+    };
+    (row, value, side)
 }
 
 /// Measurements of one output from its rows and values, which stand in `column`.
@@ -156,11 +180,11 @@ fn assemble(
     table: &Table,
     known: &Matrix,
     column: &str,
-    cells: &[(usize, f64)],
+    cells: &[Cell],
 ) -> Result<Measured> {
     let family = output.noise.family.likelihood();
     let mut on_scale = Vec::with_capacity(cells.len());
-    for (row, y) in cells {
+    for (row, y, side) in cells {
         let refused =
             |why: String, repair: &str| Error::invalid(table.place(*row, column), format!("{y} {why}"), repair);
         if !y.is_finite() {
@@ -168,21 +192,24 @@ fn assemble(
             return Err(refused("is not a finite number".to_owned(), repair));
         }
         let observed = family.observe(*y).map_err(|why| refused(why, "correct it, or change the noise family"))?;
-        let (Observed::Gaussian(z) | Observed::Direct(z) | Observed::Below(z)) = observed.0;
+        let (Observed::Gaussian(z) | Observed::Direct(z) | Observed::Censored(_, z)) = observed.0;
+        if let (Some(_), Observed::Censored(..)) = (side, observed.0) {
+            return Err(refused("is no bound: it has no logarithm".to_owned(), "write a positive bound"));
+        }
         on_scale.push(z);
     }
-    let rows: Vec<usize> = cells.iter().map(|(row, _)| *row).collect();
-    let sd = if output.noise.sd == Sd::Column && !rows.is_empty() {
-        let own = sd_column(output);
-        let name = if table.has(&own) { own } else { "sd".to_owned() };
+    let rows: Vec<usize> = cells.iter().map(|(row, ..)| *row).collect();
+    let sd = if output.noise.scale.is_column() && !rows.is_empty() {
+        let own = own_scale_column(output);
+        let name = if table.has(&own) { own } else { scale_column(output).to_owned() };
         let all = table.optional_numbers(&name)?;
         let sd = |row: &usize| {
             all[*row].filter(|sd| sd.is_finite() && *sd > 0.0).ok_or_else(|| {
-                Error::invalid(
-                    table.place(*row, &name),
-                    "a standard deviation is needed here",
-                    "write a positive number",
-                )
+                let found = match output.noise.family {
+                    Family::Binomial => "the number of trials is needed here",
+                    _ => "a standard deviation is needed here",
+                };
+                Error::invalid(table.place(*row, &name), found, "write a positive number")
             })
         };
         Some(rows.iter().map(sd).collect::<Result<Vec<_>>>()?)
@@ -190,18 +217,23 @@ fn assemble(
         None
     };
     for (i, z) in on_scale.iter().enumerate() {
-        let scale = match (&output.noise.sd, &sd) {
-            (Sd::Fixed(sd), _) => *sd,
-            (_, Some(sds)) => sds[i],
-            _ => 1.0,
-        };
+        let scale = output.noise.scale.of(Some(1.0), sd.as_ref().map(|own| own[i])).unwrap_or(1.0);
+        if output.noise.family == Family::Binomial && cells[i].1 > scale {
+            let found = format!("{} of {scale} trials are more than all", cells[i].1);
+            return Err(Error::invalid(table.place(rows[i], column), found, "correct the count or the trials"));
+        }
+        // Counts have no sd, and their scale may be zero.
+        let scale = if output.noise.family.generator(1.0).sd().is_some() { scale } else { 1.0 };
         // A likelihood sums squares of all of them.
         if !((z / scale).powi(2) * on_scale.len() as f64).is_finite() {
             let found = format!("{:e} is too large: the square of its distance in sds overflows", cells[i].1);
             return Err(Error::invalid(table.place(rows[i], column), found, "correct it, or use another unit"));
         }
     }
-    let y = cells.iter().map(|(_, y)| *y).collect();
+    let (y, mut sides): (Vec<f64>, Vec<Option<Side>>) = cells.iter().map(|(_, y, side)| (*y, *side)).unzip();
+    if sides.iter().all(Option::is_none) {
+        sides.clear();
+    }
     let n_known = study.n_inputs(output) - study.unknowns.len();
     if let Some(row) = rows.iter().find(|&&row| (0..n_known).any(|d| known[(row, d)].is_nan())) {
         let found = format!("`{}` was measured here, at no coordinate", output.name);
@@ -209,5 +241,5 @@ fn assemble(
         return Err(Error::invalid(place, found, "write the coordinate of the measurement"));
     }
     let known = Matrix::from_fn(rows.len(), n_known, |i, d| known[(rows[i], d)]);
-    Ok(Measured { output: output.name.clone(), y, known, sd })
+    Ok(Measured { output: output.name.clone(), y, known, scale: sd, sides })
 }

@@ -6,7 +6,7 @@ use super::problem::found_and_repair;
 use super::steps::points;
 use super::{Host, Output};
 use crate::error::Error;
-use crate::likelihood::{Family, NoiseSpec, Sd};
+use crate::likelihood::{Family, NoiseSpec, Scale};
 use crate::prior::Marginal;
 use crate::simulate::{DesignSpec, Over, Simulator, spelling_repair};
 use crate::surrogate::{Formula, GpSpec, Kernel, Normalisation, SigmaA, SurrogateKind, SurrogateSpec, n_terms};
@@ -124,12 +124,12 @@ impl<'d> Parts<'_, 'd> {
                     format!("{help}; series = \"coordinate\" says that you know"),
                 );
             }
-            let same_scale = noise.as_ref().is_none_or(|noise| log == matches!(noise.family, Family::LogNormal { .. }));
-            if spec.has_components() && !same_scale {
+            let reduces = noise.as_ref().is_none_or(|noise| noise.family.reduces(log));
+            if spec.has_components() && !reduces {
                 field.warn(
-                    "the surrogate's errors live on another scale than the noise, and are not propagated",
+                    "with noise of this kind the surrogate's errors are taken as independent from one coordinate to the next",
                     "posteriors may be too narrow",
-                    format!("{help}; use log-normal noise with scale = \"log\", or normal noise without"),
+                    help,
                 );
             }
         }
@@ -181,7 +181,7 @@ impl<'d> Parts<'_, 'd> {
 
     fn surrogate(&self, field: &Field<'_>, output: &str) -> Option<SurrogateSpec> {
         const COMMON: [&str; 3] = ["kind", "sigma_a", "standardise"];
-        const PCE: [&str; 3] = ["degree", "normalisation", "coefficients"];
+        const PCE: [&str; 4] = ["degree", "normalisation", "coefficients", "q_norm"];
         const RESIDUAL: [&str; 2] = ["residual", "gp"];
         const VARYING: [&str; 2] = ["sigma_a_degree", "sigma_a_coefficients"];
         const GP: [&str; 3] = ["trend", "coefficients", "gp"];
@@ -251,6 +251,12 @@ impl<'d> Parts<'_, 'd> {
         };
         let varying = self.varying_error(&section, is_process);
         let kind = match (kind?, varying?) {
+            (SurrogateKind::SparsePce { .. }, Some(_)) => {
+                let help = "remove it, or give the coefficients a normal prior".to_owned();
+                let found = "with a horseshoe prior sigma_A is the same everywhere";
+                section.get("sigma_a_degree")?.refuse(found, "not with a horseshoe prior", help);
+                return None;
+            }
             (of, Some((degree, coefficients))) => {
                 SurrogateKind::VaryingError { of: Box::new(of), degree, coefficients }
             }
@@ -326,7 +332,20 @@ impl<'d> Parts<'_, 'd> {
             let carrier = section.read("carrier", None, |field| field.whole(1, most, Some(help.clone())).map(Some));
             Some(GpSpec { kernel, length, length_of, sd: sd?, carrier })
         });
-        let SurrogateKind::Pce { degree, normalisation, coefficients } = trend? else { return None };
+        let trend = trend?;
+        if matches!(trend, SurrogateKind::SparsePce { .. }) {
+            let help = "write a normal prior: a Gaussian process integrates over its trend".to_owned();
+            section.get("coefficients")?.refuse("a trend has no horseshoe prior", "expected normal(mean, sd)", help);
+            return None;
+        }
+        if let SurrogateKind::Pce { q_norm, .. } = trend
+            && q_norm != 1.0
+        {
+            let help = "remove it: a trend needs few terms".to_owned();
+            section.get("q_norm")?.refuse("a trend has all terms of its degree", "not with a Gaussian process", help);
+            return None;
+        }
+        let SurrogateKind::Pce { degree, normalisation, coefficients, .. } = trend else { return None };
         let Some(coefficients) = coefficients.is_normal() else {
             let field = section.get("coefficients")?;
             let help = "write a normal prior: a Gaussian process integrates over its trend".to_owned();
@@ -344,10 +363,34 @@ impl<'d> Parts<'_, 'd> {
         ];
         let normalisation =
             section.read("normalisation", Normalisation::Orthonormal, |field| field.choice(&normalisations));
-        let coefficients = section.read("coefficients", parsed("normal(0, 5)"), |field| field.prior().map(Some));
+        let is_sparse =
+            section.get("coefficients").is_some_and(|field| field.is_text() && field.text() == Some("horseshoe"));
+        let coefficients = match is_sparse {
+            true => None,
+            false => section.read("coefficients", parsed("normal(0, 5)"), |field| field.prior().map(Some)),
+        };
+        let q_norm = section.read("q_norm", 1.0, |field| {
+            let q = field.positive()?;
+            if q > 1.0 {
+                let help = "write q_norm = 0.75 for fewer terms of many inputs, or leave it out for all of the degree";
+                field.refuse(format!("{q} is above 1"), "expected 0 < q_norm <= 1", help.to_owned());
+                return None;
+            }
+            Some(q)
+        });
+        if let Some(field) =
+            section.get("normalisation").filter(|_| is_sparse && normalisation != Normalisation::Orthonormal)
+        {
+            let help = "remove it: shrunk coefficients are compared with each other".to_owned();
+            field.refuse("a horseshoe prior is for orthonormal terms", "only \"orthonormal\"", help);
+        }
         let field = section.require("degree", "write degree = 3, the total degree of the polynomial")?;
         let has_components = self.has_components();
         let dim = self.inputs(has_components).len();
+        let kind = |degree: usize| match is_sparse {
+            true => Some(SurrogateKind::SparsePce { degree, q_norm }),
+            false => Some(SurrogateKind::Pce { degree, normalisation, coefficients: coefficients.clone()?, q_norm }),
+        };
         let inputs = counted(dim, "input");
         let most = format!("in {inputs} a higher degree has more than {MAX_TERMS} terms");
         let degree = field.whole(0, highest_degree(dim, MAX_TERMS), Some(most))?;
@@ -360,10 +403,17 @@ impl<'d> Parts<'_, 'd> {
         let fitting = highest_degree(dim, runs as f64);
         // How many runs a table has is known only once the outputs are, and how many values a series has only once it is run.
         if self.design.runs == 0 || (has_rows && self.own("at").is_none()) {
-            return Some(SurrogateKind::Pce { degree, normalisation, coefficients: coefficients? });
+            return kind(degree);
+        }
+        // Of terms that are shrunk there may be more, and of those of the degree a quasi-norm leaves fewer.
+        if is_sparse || q_norm != 1.0 {
+            return kind(degree);
         }
         if terms > MAX_TERMS_PER_RUN * runs as f64 {
-            let help = format!("lower the degree, to {fitting} for no more terms than runs, or raise design.runs");
+            let help = format!(
+                "lower the degree, to {fitting} for no more terms than runs, or write coefficients = \"horseshoe\", by which the few of \
+                 many terms that matter are found"
+            );
             field.refuse(found, "more than ten terms for each run", help);
             return None;
         }
@@ -373,7 +423,7 @@ impl<'d> Parts<'_, 'd> {
             );
             field.warn(found, "more terms than runs", help);
         }
-        Some(SurrogateKind::Pce { degree, normalisation, coefficients: coefficients? })
+        kind(degree)
     }
 
     fn formula(&self, section: &Section<'_>) -> Option<SurrogateKind> {
@@ -412,7 +462,8 @@ impl<'d> Parts<'_, 'd> {
 fn trend(section: &Section<'_>) -> Option<SurrogateKind> {
     let degree = section.read("trend", 0, |field| field.choice(&[("constant", 0), ("linear", 1)]));
     let coefficients = section.read("coefficients", parsed("normal(0, 5)"), |field| field.prior().map(Some));
-    Some(SurrogateKind::Pce { degree, normalisation: Normalisation::Orthonormal, coefficients: coefficients? })
+    let normalisation = Normalisation::Orthonormal;
+    Some(SurrogateKind::Pce { degree, normalisation, coefficients: coefficients?, q_norm: 1.0 })
 }
 
 /// A prior of ours, which always reads.
@@ -429,27 +480,102 @@ fn highest_degree(dim: usize, most_terms: f64) -> usize {
 
 /// The inferring noise; without a family, log-normal where the surrogate models the logarithm, else normal.
 fn noise(field: &Field<'_>, log: bool) -> Option<NoiseSpec> {
-    let section = field.section(&["family", "sd", "df", "zeros"])?;
-    let family = section.read("family", if log { "log-normal" } else { "normal" }, |field| {
-        field.choice(&[("normal", "normal"), ("log-normal", "log-normal"), ("student-t", "student-t")])
-    });
+    const KEYS: [&str; 9] = ["family", "sd", "df", "zeros", "multiplier", "relative", "inverse_phi", "phi", "trials"];
+    const FAMILIES: [&str; 6] = ["normal", "log-normal", "student-t", "negative-binomial", "poisson", "binomial"];
+    let section = field.section(&KEYS)?;
+    let default = if log { "log-normal" } else { "normal" };
+    let family = section.read("family", default, |field| field.choice(&FAMILIES.map(|name| (name, name))));
     only_with(&section, "df", family, "student-t");
     only_with(&section, "zeros", family, "log-normal");
-    let sd = section
-        .require("sd", "write sd = a number, a prior such as \"half-normal(0.5)\" if it is unknown, or \"column\"")
-        .and_then(|field| match field.is_text() {
-            true if field.text() == Some("column") => Some(Sd::Column),
-            true => field.scale_prior().map(Sd::Prior),
-            false => field.positive().map(Sd::Fixed),
-        });
+    only_with(&section, "relative", family, "normal");
+    only_with(&section, "inverse_phi", family, "negative-binomial");
+    only_with(&section, "phi", family, "negative-binomial");
+    only_with(&section, "trials", family, "binomial");
+    if let Some(field) = section.get("sd").filter(|_| ["negative-binomial", "poisson", "binomial"].contains(&family)) {
+        let help = "remove it: the variance of a count follows from its mean".to_owned();
+        field.refuse(format!("{family} noise has no sd"), "not here", help);
+        return None;
+    }
+    if let Some(field) = section.get("multiplier") {
+        let is_column = section.get("sd").is_some_and(|sd| sd.is_text() && sd.text() == Some("column"));
+        if !is_column {
+            let help = "write sd = \"column\", or give sd itself a prior".to_owned();
+            field.refuse("a multiplier multiplies sds of a column", "only with sd = \"column\"", help);
+            return None;
+        }
+    }
+    match family {
+        "poisson" => return Some(NoiseSpec { family: Family::Poisson, scale: Scale::Fixed(0.0) }),
+        "negative-binomial" => return dispersion(&section),
+        "binomial" => {
+            let help = "write trials = 100, of how many each value is a count, or \"column\"";
+            let field = section.require("trials", help)?;
+            let scale = match field.is_text() {
+                true => field.choice(&[("column", Scale::Column)])?,
+                false => Scale::Fixed(field.count()? as f64),
+            };
+            return Some(NoiseSpec { family: Family::Binomial, scale });
+        }
+        _ => {}
+    }
+    let relative = section.get("relative");
+    if let Some(field) = relative.as_ref().filter(|field| field.is_text()) {
+        let prior = field.scale_prior()?;
+        let sd = match section.get("sd") {
+            Some(sd) if sd.is_text() => {
+                let help = "write one of them as a number: with the other it makes the sd".to_owned();
+                sd.refuse("both parts of the sd are unknown, or a column", "expected a number", help);
+                return None;
+            }
+            Some(sd) => sd.not_negative()?,
+            None => 0.0,
+        };
+        return Some(NoiseSpec { family: Family::UnknownRelative { sd }, scale: Scale::Prior(prior) });
+    }
+    let help = "write sd = a number, a prior such as \"half-normal(0.5)\" if it is unknown, or \"column\"";
+    let sd = match section.get("sd") {
+        // A relative error is enough by itself.
+        None if relative.is_some() => Some(Scale::Fixed(0.0)),
+        _ => section.require("sd", help).and_then(|field| match field.is_text() {
+            true if field.text() == Some("column") => Some(match section.get("multiplier") {
+                Some(multiplier) => Scale::Multiple(multiplier.scale_prior()?),
+                None => Scale::Column,
+            }),
+            true => field.scale_prior().map(Scale::Prior),
+            false => field.positive().map(Scale::Fixed),
+        }),
+    };
     let family = match family {
         "log-normal" => Family::LogNormal {
             refuse_zeros: section.read("zeros", false, |field| field.choice(&[("censor", false), ("error", true)])),
         },
         "student-t" => Family::StudentT { df: degrees_of_freedom(&section)? },
-        _ => Family::Normal,
+        _ => match relative {
+            Some(field) => Family::Relative { relative: field.positive()? },
+            None => Family::Normal,
+        },
     };
-    Some(NoiseSpec { family, sd: sd? })
+    Some(NoiseSpec { family, scale: sd? })
+}
+
+/// Negative-binomial noise by its phi, or the inverse of that.
+fn dispersion(section: &Section<'_>) -> Option<NoiseSpec> {
+    let (field, inverse) = match (section.get("inverse_phi"), section.get("phi")) {
+        (Some(_), Some(phi)) => {
+            phi.refuse("phi and inverse_phi say the same", "one too many", "remove one of them".to_owned());
+            return None;
+        }
+        (None, Some(phi)) => (phi, false),
+        _ => {
+            let help = "write inverse_phi = \"exponential(5)\", or a number: the variance is m + inverse_phi m^2";
+            (section.require("inverse_phi", help)?, true)
+        }
+    };
+    let scale = match field.is_text() {
+        true => Scale::Prior(field.scale_prior()?),
+        false => Scale::Fixed(field.positive()?),
+    };
+    Some(NoiseSpec { family: Family::NegativeBinomial { inverse }, scale })
 }
 
 /// A problem if a key stands beside a family that has no use for it.

@@ -16,6 +16,7 @@ pub fn shipped() -> &'static [Shipped] {
         ("starter", &[file!("", "starter.toml")]),
         ("sir", &[file!("", "sir.toml")]),
         ("sir_series", &[file!("", "sir_series.toml")]),
+        ("boarding_school", &[file!("", "boarding_school.toml"), file!("", "boarding_school.csv")]),
         ("gp_calibration", &[file!("", "gp_calibration.toml")]),
         ("sigma_a_calibration", &[file!("", "sigma_a_calibration.toml")]),
         ("series_calibration", &[file!("", "series_calibration.toml")]),

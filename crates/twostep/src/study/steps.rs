@@ -11,7 +11,7 @@ use crate::calibrate::{CalibrateSpec, Truth};
 use crate::expression::Expression;
 use crate::infer::propagation::{Method, PointEstimate};
 use crate::infer::{Clusters, Engine, Fits, InferSpec, NutsSpec, SmcSpec};
-use crate::likelihood::{ErrorSharing, Family, Generator, NoiseSpec, Sd};
+use crate::likelihood::{ErrorSharing, Family, Generator, NoiseSpec, Scale};
 use crate::matrix::Matrix;
 use crate::mcmc::quadrature::MAX_AXES;
 use crate::simulate::{DesignSpec, spelling_repair};
@@ -107,6 +107,14 @@ fn unsuitable(method: TrainMethod, outputs: &[Output], names: &Names) -> Option<
             format!("the surrogate of `{}` is a Gaussian process, which is trained in a way of its own", output.name);
         return Some((found, "leave out method"));
     }
+    let is_sparse = |output: &&Output| matches!(kind(output), SurrogateKind::SparsePce { .. });
+    if let Some(output) = outputs.iter().find(is_sparse).filter(|_| method != TrainMethod::Auto) {
+        let found = format!(
+            "the coefficients of `{}` have a horseshoe prior, which is trained in a way of its own",
+            output.name
+        );
+        return Some((found, "leave out method"));
+    }
     for output in outputs {
         let (n_coefficients, linear) = coefficients(&output.surrogate, names);
         if exact && !linear {
@@ -148,7 +156,10 @@ fn coefficients(spec: &SurrogateSpec, names: &Names) -> (usize, bool) {
             let inner = SurrogateSpec { kind: (**of).clone(), ..spec.clone() };
             (coefficients(&inner, names).0 + n_terms(inputs.len(), *degree) as usize - 1, false)
         }
-        SurrogateKind::Gp { .. } | SurrogateKind::Function(_) | SurrogateKind::Components(_) => (0, false),
+        SurrogateKind::Gp { .. }
+        | SurrogateKind::SparsePce { .. }
+        | SurrogateKind::Function(_)
+        | SurrogateKind::Components(_) => (0, false),
     }
 }
 
@@ -217,11 +228,11 @@ fn synthetic(
     let noise_field = section.get("noise");
     let noise = outputs.and_then(|outputs| {
         let generator = |output: &Output| {
-            if output.noise.sd == Sd::Column {
-                let help = "give the sd as a number or a prior: synthetic measurements have no columns";
+            if output.noise.scale.is_column() {
+                let help = "give a number or a prior instead: synthetic measurements have no columns";
                 section.refuse(
-                    format!("`{}` has sd = \"column\"", output.name),
-                    "beside sd = \"column\"",
+                    format!("the noise of `{}` has a column", output.name),
+                    "beside \"column\"",
                     help.to_owned(),
                 );
                 return None;
@@ -230,8 +241,7 @@ fn synthetic(
                 Some(field) => generator(field, &output.noise),
                 None => default_generator(&output.noise).or_else(|| {
                     let help = "write noise = { family = \"normal\", sd = 0.1 } in it";
-                    let message =
-                        format!("{}.noise is missing, and the sd of `{}` is a prior", field.path, output.name);
+                    let message = format!("{}.noise is missing, and that of `{}` is unknown", field.path, output.name);
                     section.refuse(message, "needs noise", help.to_owned());
                     None
                 }),
@@ -355,40 +365,65 @@ fn linspace(text: &str) -> Option<Vec<f64>> {
 
 /// Noise like the inferring one, where its sd is a number.
 fn default_generator(noise: &NoiseSpec) -> Option<Generator> {
-    match noise.sd {
-        Sd::Fixed(sd) => Some(noise.family.generator(sd)),
-        Sd::Prior(_) | Sd::Column => None,
+    match noise.scale {
+        Scale::Fixed(sd) => Some(noise.family.generator(sd)),
+        Scale::Prior(_) | Scale::Column | Scale::Multiple(_) => None,
     }
 }
 
 fn generator(field: &Field<'_>, noise: &NoiseSpec) -> Option<Generator> {
-    let section = field.section(&["family", "sd", "df", "phi"])?;
+    let section = field.section(&["family", "sd", "df", "phi", "trials", "relative"])?;
     let default = match noise.family {
         Family::Normal => "normal",
         Family::LogNormal { .. } => "log-normal",
         Family::StudentT { .. } => "student-t",
+        Family::Relative { .. } | Family::UnknownRelative { .. } => "normal",
+        Family::Poisson => "poisson",
+        Family::NegativeBinomial { .. } => "negative-binomial",
+        Family::Binomial => "binomial",
     };
-    let families =
-        ["normal", "log-normal", "student-t", "negative-binomial", "poisson", "none"].map(|name| (name, name));
-    let family = section.read("family", default, |field| field.choice(&families));
+    let families = ["normal", "log-normal", "student-t", "negative-binomial", "poisson", "binomial", "none"];
+    let family = section.read("family", default, |field| field.choice(&families.map(|name| (name, name))));
     only_with(&section, "df", family, "student-t");
     only_with(&section, "phi", family, "negative-binomial");
-    if matches!(family, "negative-binomial" | "poisson" | "none")
+    only_with(&section, "trials", family, "binomial");
+    only_with(&section, "relative", family, "normal");
+    if matches!(family, "negative-binomial" | "poisson" | "binomial" | "none")
         && let Some(field) = section.get("sd")
     {
         field.refuse(format!("{family} noise has no sd"), "not here", "remove it".to_owned());
     }
-    let sd = || match (section.get("sd"), &noise.sd) {
-        (None, Sd::Fixed(sd)) => Some(*sd),
+    let sd = || match (section.get("sd"), &noise.scale) {
+        (None, Scale::Fixed(sd)) if noise.family.generator(*sd).sd().is_some() => Some(*sd),
         _ => section.require("sd", "write sd = 0.1, the standard deviation to generate with")?.positive(),
     };
     Some(match family {
-        "normal" => Generator::Normal { sd: sd()? },
+        "normal" => match section.get("relative") {
+            Some(relative) => {
+                Generator::Relative { sd: section.read("sd", 0.0, Field::not_negative), relative: relative.positive()? }
+            }
+            None => Generator::Normal { sd: sd()? },
+        },
         "log-normal" => Generator::LogNormal { sd: sd()? },
         "student-t" => Generator::StudentT { sd: sd()?, df: degrees_of_freedom(&section)? },
         "negative-binomial" => {
-            let phi = section.require("phi", "write phi = 9.6: the variance is m + m^2 / phi")?.positive()?;
+            let own = match (&noise.family, &noise.scale) {
+                (Family::NegativeBinomial { inverse: true }, Scale::Fixed(scale)) => Some(scale.recip()),
+                (Family::NegativeBinomial { inverse: false }, Scale::Fixed(scale)) => Some(*scale),
+                _ => None,
+            };
+            let phi = match (section.get("phi"), own) {
+                (None, Some(own)) => own,
+                _ => section.require("phi", "write phi = 9.6: the variance is m + m^2 / phi")?.positive()?,
+            };
             Generator::NegativeBinomial { phi }
+        }
+        "binomial" => {
+            let trials = match (section.get("trials"), &noise.scale) {
+                (None, Scale::Fixed(trials)) if noise.family == Family::Binomial => *trials,
+                _ => section.require("trials", "write trials = 100, of how many a count is")?.count()? as f64,
+            };
+            Generator::Binomial { trials }
         }
         "poisson" => Generator::Poisson,
         _ => Generator::None,
@@ -398,11 +433,14 @@ fn generator(field: &Field<'_>, noise: &NoiseSpec) -> Option<Generator> {
 pub(super) fn derived(root: &Section<'_>, names: &Names, outputs: Option<&[Output]>) -> Vec<(String, String)> {
     let section = root.get("derived").and_then(|field| field.open_section());
     // With several outputs there are several sigma_i, none of them called just that.
-    let has_sigma =
-        outputs.is_none_or(|outputs| matches!(outputs, [output] if matches!(output.noise.sd, Sd::Prior(_))));
-    let sigma = has_sigma.then_some("sigma_i");
+    let sigma = match outputs {
+        Some([output]) => output.noise.scale_name(),
+        Some(_) => None,
+        None => Some("sigma_i"),
+    };
     let variables: Vec<&str> = names.unknowns.iter().map(String::as_str).chain(sigma).collect();
-    let taken = |name: &str| name == "sigma_i" || names.inputs().iter().any(|input| input == name);
+    let taken =
+        |name: &str| Some(name) == sigma || name == "sigma_i" || names.inputs().iter().any(|input| input == name);
     let quantity = |field: Field<'_>| {
         if taken(field.key) {
             let message = format!("`{}` is an input already", field.key);
@@ -611,11 +649,6 @@ fn check_against_outputs(
     };
     for output in outputs {
         let family = output.noise.family;
-        if output.log != matches!(family, Family::LogNormal { .. }) {
-            let found = format!("sigma_a of `{}` lives on another scale than its noise", output.name);
-            let help = "use log-normal noise with scale = \"log\", other noise without it, or leave out \"sigma-a\"";
-            field.refuse(found, "\"sigma-a\" has no meaning here", help.to_owned());
-        }
         let replicated = matches!(measurements, MeasurementSource::Synthetic { replicates: 2.., .. });
         if replicated && spec.error == ErrorSharing::Shared && matches!(family, Family::StudentT { .. }) {
             let found =

@@ -1,7 +1,7 @@
 use super::*;
 use crate::infer::propagation::Method;
 use crate::infer::{Engine, Measured};
-use crate::likelihood::{Family, Sd};
+use crate::likelihood::{Family, Scale};
 use crate::surrogate::{SigmaA, SurrogateKind};
 use crate::train::TrainMethod;
 use proptest::prelude::*;
@@ -125,7 +125,7 @@ fn defaults_follow_the_rest() {
     let study = one(FORMULA);
     assert_eq!((study.seed, study.outputs[0].name.as_str(), study.train.draws), (1, "y", 1000));
     assert_eq!((study.infer.answer, study.infer.methods.len()), (Method::ELik, 4));
-    assert_eq!((study.outputs[0].noise.family, &study.outputs[0].noise.sd), (Family::Normal, &Sd::Fixed(0.1)));
+    assert_eq!((study.outputs[0].noise.family, &study.outputs[0].noise.scale), (Family::Normal, &Scale::Fixed(0.1)));
     assert_eq!(study.measurements, MeasurementSource::None);
     assert!(!study.outputs[0].surrogate.standardise);
     // File order, not the alphabet's.
@@ -156,6 +156,7 @@ fn every_shipped_study_loads() {
         ("starter", 1),
         ("sir", 1),
         ("sir_series", 1),
+        ("boarding_school", 1),
         ("gp_calibration", 32),
         ("sigma_a_calibration", 12),
         ("series_calibration", 4),
@@ -309,7 +310,23 @@ fn wrong_studies_are_refused_at_their_line() {
         (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { family = \"student-t\", sd = 1 }",
             "noise = { family = \"student-t\", sd = 1 }", "measurements.noise.df is missing", "df = 4"),
         (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { sd = \"column\" }", "[measurements.synthetic]",
-            "sd = \"column\"", "no columns"),
+            "the noise of `infected` has a column", "no columns"),
+        (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { family = \"poisson\", sd = 1 }", "noise = { family = \"poisson\", sd = 1 }",
+            "poisson noise has no sd", "follows from its mean"),
+        (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { family = \"negative-binomial\" }", "noise = { family = \"negative-binomial\" }",
+            "measurements.noise.inverse_phi is missing", "exponential(5)"),
+        (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { family = \"negative-binomial\", phi = 3, inverse_phi = 0.3 }", "noise = { family = \"negative-binomial\", phi = 3, inverse_phi = 0.3 }",
+            "say the same", "remove one"),
+        (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { family = \"binomial\" }", "noise = { family = \"binomial\" }",
+            "measurements.noise.trials is missing", "trials = 100"),
+        (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { sd = 0.1, multiplier = \"half-normal(1)\" }", "noise = { sd = 0.1, multiplier = \"half-normal(1)\" }",
+            "a multiplier multiplies sds of a column", "column"),
+        (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { sd = 0.1, relative = 0.1 }", "noise = { sd = 0.1, relative = 0.1 }",
+            "log-normal noise has no relative", "normal"),
+        (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { family = \"normal\", sd = \"half-normal(1)\", relative = \"half-normal(1)\" }", "noise = { family = \"normal\", sd = \"half-normal(1)\", relative = \"half-normal(1)\" }",
+            "both parts of the sd are unknown", "one of them as a number"),
+        (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { sd = 0.1, inverse_phi = 0.1 }", "noise = { sd = 0.1, inverse_phi = 0.1 }",
+            "log-normal noise has no inverse_phi", "negative-binomial"),
         (BASE, "[measurements.synthetic]", "file = \"no.csv\"\n[measurements.synthetic]", "[measurements.synthetic]",
             "from a file and from a truth", "keep one"),
         (BASE, "gamma = 0.4 }", "gama = 0.4 }", "truth = { beta = 1.6, gama = 0.4 }", "no key `gama`",
@@ -323,7 +340,7 @@ fn wrong_studies_are_refused_at_their_line() {
             "linspace"),
         (BASE, "\"linspace(1, 14, 5)\"", "[]", "at = { t = [] }", "the list is empty", "at least one"),
         (BASE, "noise = { family = \"negative-binomial\", phi = 9.6 }\n", "", "[measurements.synthetic]",
-            "the sd of `infected` is a prior", "sd = 0.1"),
+            "that of `infected` is unknown", "sd = 0.1"),
         (BASE, ", phi = 9.6", "", "noise = { family = \"negative-binomial\" }", "phi is missing", "phi = 9.6"),
         (BASE, "phi = 9.6", "phi = 9.6, sd = 1", "noise = { family = \"negative-binomial\", phi = 9.6, sd = 1 }",
             "has no sd", "remove"),
@@ -512,8 +529,8 @@ fn scales_and_engines_must_fit_the_outputs() {
     let propagate = |text: &str| edit(text, "engine = \"auto\"", "propagate = [\"coefficients\", \"sigma-a\"]");
     assert!(one(&propagate(BASE)).infer.sigma_a);
     let normal = edit(BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { family = \"normal\", sd = 3 }");
-    let (line, problem) = refused(&propagate(&normal)).remove(0);
-    assert!(line.starts_with("propagate") && problem.message.contains("lives on another scale"), "{problem:?}");
+    // Errors on another scale than the noise are integrated out.
+    assert!(one(&propagate(&normal)).infer.sigma_a);
 
     let several = "[outputs.recovered]\n[outputs.susceptible]\n[design]";
     let grid = |text: &str| edit(text, "engine = \"auto\"", "engine = \"grid\"");
@@ -664,23 +681,23 @@ fn measurements_are_read_in_both_layouts() {
         (wide[0].output.as_str(), &wide[0].y, wide[0].known.col(0)),
         ("infected", &vec![3.0, 6.0], vec![1.0, 14.000000001])
     );
-    assert_eq!((&wide[1].y, wide[1].known.col(0), &wide[1].sd), (&vec![5.0, 7.0], vec![2.0, 14.000000001], &None));
+    assert_eq!((&wide[1].y, wide[1].known.col(0), &wide[1].scale), (&vec![5.0, 7.0], vec![2.0, 14.000000001], &None));
     let partly = measured("partly", &two, "t,recovered\n1,3\n").unwrap();
     assert_eq!((partly[0].y.len(), partly[0].known.rows(), partly[1].y.len()), (0, 0, 1));
 
     let column = edit(FORMULA, "noise = { sd = 0.1 }", "noise = { sd = \"column\" }");
-    assert_eq!(measured("sd", &column, "y,sd\n1,0.5\n").unwrap()[0].sd, Some(vec![0.5]));
+    assert_eq!(measured("sd", &column, "y,sd\n1,0.5\n").unwrap()[0].scale, Some(vec![0.5]));
     // Not a misspelling of the output `s`, which has no column.
     let short = [Output { name: "s".into(), ..one(&column).outputs[0].clone() }];
     let folder = folder_with("short", "y.csv", "y,sd,sd[y]\n1,9,0.25\n");
     let mut study = one(&column);
     study.outputs.extend(short);
     study.measurements = MeasurementSource::File(folder.join("y.csv"));
-    assert_eq!(read_measurements(&study).unwrap()[0].sd, Some(vec![0.25]));
-    study.outputs[0].noise.sd = Sd::Fixed(0.1);
+    assert_eq!(read_measurements(&study).unwrap()[0].scale, Some(vec![0.25]));
+    study.outputs[0].noise.scale = Scale::Fixed(0.1);
     assert_eq!(read_measurements(&study).unwrap()[0].y, [1.0]);
     fs::remove_dir_all(folder).unwrap();
-    assert_eq!(measured("own", &column, "y,sd[y],sd\n1,0.25,9\n").unwrap()[0].sd, Some(vec![0.25]));
+    assert_eq!(measured("own", &column, "y,sd[y],sd\n1,0.25,9\n").unwrap()[0].scale, Some(vec![0.25]));
 }
 
 #[test]

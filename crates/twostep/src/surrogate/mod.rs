@@ -91,6 +91,11 @@ pub trait Surrogate: Send + Sync {
         None
     }
 
+    /// Whether its coefficients have a horseshoe prior together, and none one by one: trained in a way of its own.
+    fn has_horseshoe(&self) -> bool {
+        false
+    }
+
     /// The Gaussian process that it is, where it is one: trained in a way of its own, and integrated out of E-Lik exactly.
     fn gaussian_process(&self) -> Option<&GaussianProcess> {
         None

@@ -145,6 +145,27 @@ pub(crate) fn total_degree(dim: usize, degree: usize) -> Vec<Vec<usize>> {
     out
 }
 
+/// The name of a term's coefficient, `c[0,1]` by its degrees.
+fn term_name(degrees: &[usize]) -> String {
+    format!("c[{}]", degrees.iter().map(usize::to_string).collect::<Vec<_>>().join(","))
+}
+
+/// The degrees in the name of a term's coefficient.
+fn degrees_of(name: &str) -> Option<Vec<usize>> {
+    let inner = name.strip_prefix("c[")?.strip_suffix(']')?;
+    inner.split(',').map(|degree| degree.parse().ok()).collect()
+}
+
+/// Whether a term is among those of this total degree by the quasi-norm `(sum_d j_d^q)^(1/q)`: below one it keeps few terms of many inputs.
+fn is_within(degrees: &[usize], degree: usize, q_norm: f64) -> bool {
+    if q_norm == 1.0 {
+        return degrees.iter().sum::<usize>() <= degree;
+    }
+    let sum: f64 = degrees.iter().filter(|j| **j > 0).map(|&j| (j as f64).powf(q_norm)).sum();
+    // A term of one input alone has exactly the degree, but for rounding.
+    sum <= (degree as f64).powf(q_norm) * (1.0 + 1e-9)
+}
+
 /// Tensor Legendre polynomials `psi_p(x) = factor_p prod_d P_{degrees[p][d]}(u_d(x_d))`.
 #[derive(Clone, Debug)]
 pub struct Basis {
@@ -162,6 +183,12 @@ impl Basis {
     /// The basis of total degree `degree` over the inputs.
     pub fn new(scales: Vec<InputScale>, degree: usize, normalisation: Normalisation) -> Self {
         let degrees = total_degree(scales.len(), degree);
+        Self::of_terms(scales, degrees, normalisation)
+    }
+
+    /// The basis of these terms, given by their degrees in each input.
+    fn of_terms(scales: Vec<InputScale>, degrees: Vec<Vec<usize>>, normalisation: Normalisation) -> Self {
+        let degree = degrees.iter().map(|row| row.iter().sum()).max().unwrap_or(0);
         let factors = degrees.iter().map(|row| row.iter().map(|&j| normalisation.factor(j)).product()).collect();
         let place = |(d, j): (usize, &usize)| 2 * (degree + 1) * d + j;
         let places = degrees.iter().flat_map(|row| row.iter().enumerate().map(place)).collect();
@@ -186,8 +213,7 @@ impl Basis {
 
     /// Names of the terms' coefficients, `c[0,1]` by their degrees.
     pub(crate) fn names(&self) -> Vec<String> {
-        let name = |row: &Vec<usize>| format!("c[{}]", row.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
-        self.degrees.iter().map(name).collect()
+        self.degrees.iter().map(|row| term_name(row)).collect()
     }
 
     /// Scales of the inputs.
@@ -372,6 +398,8 @@ pub struct PolynomialChaos {
     basis: Basis,
     names: Vec<String>,
     priors: Vec<Marginal>,
+    normalisation: Normalisation,
+    has_horseshoe: bool,
 }
 
 impl PolynomialChaos {
@@ -380,7 +408,46 @@ impl PolynomialChaos {
         let basis = Basis::new(scales, degree, normalisation);
         let names = basis.names();
         let priors = vec![prior; basis.len()];
-        Self { basis, names, priors }
+        Self { basis, names, priors, normalisation, has_horseshoe: false }
+    }
+
+    /// The terms of it whose degrees have a quasi-norm of at most its own, see [`SurrogateKind::Pce`](super::SurrogateKind).
+    #[must_use]
+    pub fn truncated(self, q_norm: f64) -> Self {
+        let Basis { scales, degrees, max_degree, .. } = self.basis;
+        let kept: Vec<bool> = degrees.iter().map(|row| is_within(row, max_degree, q_norm)).collect();
+        let normalisation = self.normalisation;
+        let degrees = degrees.into_iter().zip(&kept).filter(|(_, kept)| **kept).map(|(row, _)| row).collect();
+        let mut priors = self.priors;
+        let mut kept = kept.into_iter();
+        priors.retain(|_| kept.next().unwrap_or(true));
+        let basis = Basis::of_terms(scales, degrees, normalisation);
+        Self { names: basis.names(), basis, priors, ..self }
+    }
+
+    /// An orthonormal expansion whose coefficients have a horseshoe prior together: all terms within this degree and quasi-norm, or those
+    /// with these names.
+    ///
+    /// # Errors
+    /// The first name that no term has.
+    pub fn sparse(
+        degree: usize,
+        q_norm: f64,
+        scales: Vec<InputScale>,
+        terms: &[String],
+    ) -> std::result::Result<Self, String> {
+        let normalisation = Normalisation::Orthonormal;
+        let basis = if terms.is_empty() {
+            let mut degrees = total_degree(scales.len(), degree);
+            degrees.retain(|row| is_within(row, degree, q_norm));
+            Basis::of_terms(scales, degrees, normalisation)
+        } else {
+            let dim = scales.len();
+            let of_term =
+                |name: &String| degrees_of(name).filter(|degrees| degrees.len() == dim).ok_or_else(|| name.clone());
+            Basis::of_terms(scales, terms.iter().map(of_term).collect::<std::result::Result<_, _>>()?, normalisation)
+        };
+        Ok(Self { names: basis.names(), basis, priors: Vec::new(), normalisation, has_horseshoe: true })
     }
 }
 
@@ -432,6 +499,10 @@ impl Surrogate for PolynomialChaos {
 
     fn basis(&self) -> Option<&Basis> {
         Some(&self.basis)
+    }
+
+    fn has_horseshoe(&self) -> bool {
+        self.has_horseshoe
     }
 }
 

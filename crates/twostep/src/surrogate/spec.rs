@@ -4,7 +4,7 @@ use super::{
     Formula, Function, GaussianProcess, GpSpec, InputScale, Normalisation, PolynomialChaos, SharedSurrogate, Surrogate,
     VaryingError,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::prior::Marginal;
 use std::sync::Arc;
 
@@ -28,6 +28,16 @@ pub enum SurrogateKind {
         normalisation: Normalisation,
         /// Prior of every coefficient.
         coefficients: Marginal,
+        /// Terms are those whose degrees have `(sum_d j_d^q)^(1/q)` of at most `degree`: all of that total degree for one, few of
+        /// many inputs below.
+        q_norm: f64,
+    },
+    /// The same with a horseshoe prior of all coefficients together: few of many terms matter. Always orthonormal.
+    SparsePce {
+        /// Total degree.
+        degree: usize,
+        /// As above.
+        q_norm: f64,
     },
     /// A Gaussian process on a polynomial trend.
     Gp {
@@ -78,7 +88,7 @@ impl SurrogateSpec {
     pub fn function(&self) -> Option<&SharedSurrogate> {
         match &self.kind {
             SurrogateKind::Function(function) => Some(function),
-            SurrogateKind::Pce { .. } | SurrogateKind::Gp { .. } => None,
+            SurrogateKind::Pce { .. } | SurrogateKind::SparsePce { .. } | SurrogateKind::Gp { .. } => None,
             SurrogateKind::Formula { .. } | SurrogateKind::VaryingError { .. } | SurrogateKind::Components(_) => None,
         }
     }
@@ -96,13 +106,20 @@ impl SurrogateSpec {
         }
     }
 
+    /// Whether its parameters are known once it is trained only: those of a function of the calling program, and the terms of a polynomial
+    /// of which few matter.
+    pub(crate) fn finds_parameters(&self) -> bool {
+        matches!(self.kind, SurrogateKind::Function(_) | SurrogateKind::SparsePce { .. })
+    }
+
     /// The surrogate over inputs with these names and scales; a function of the calling program without its parameters, which are
-    /// known once it is trained; of a series by principal components that of a score, since the components are found in the runs.
+    /// known once it is trained, a sparse polynomial with all terms; of a series by principal components that of a score, since the
+    /// components are found in the runs.
     pub fn build(&self, names: &[String], scales: &[InputScale]) -> Result<Box<dyn Surrogate>> {
         self.build_with(names, scales, &[])
     }
 
-    /// As [`SurrogateSpec::build`]; a function of the calling program has these parameters.
+    /// As [`SurrogateSpec::build`]; a function of the calling program or a sparse polynomial has these parameters.
     pub fn build_with(
         &self,
         names: &[String],
@@ -110,8 +127,16 @@ impl SurrogateSpec {
         parameters: &[String],
     ) -> Result<Box<dyn Surrogate>> {
         Ok(match &self.kind {
-            SurrogateKind::Pce { degree, normalisation, coefficients } => {
-                Box::new(PolynomialChaos::new(*degree, *normalisation, coefficients.clone(), scales.to_vec()))
+            SurrogateKind::Pce { degree, normalisation, coefficients, q_norm } => {
+                let full = PolynomialChaos::new(*degree, *normalisation, coefficients.clone(), scales.to_vec());
+                Box::new(if *q_norm == 1.0 { full } else { full.truncated(*q_norm) })
+            }
+            SurrogateKind::SparsePce { degree, q_norm } => {
+                let built = PolynomialChaos::sparse(*degree, *q_norm, scales.to_vec(), parameters);
+                Box::new(built.map_err(|name| {
+                    let found = format!("no term of the polynomial is called `{name}`");
+                    Error::invalid("T-draws", found, "name coefficients by their degrees, c[0,1] for two inputs")
+                })?)
             }
             SurrogateKind::Gp { degree, normalisation, coefficients, gp } => {
                 Box::new(GaussianProcess::new(*degree, *normalisation, *coefficients, gp, names, scales))
@@ -126,7 +151,7 @@ impl SurrogateSpec {
             }
             SurrogateKind::Components(kind) => {
                 let (score, n) = (Self { kind: (**kind).clone(), ..self.clone() }, names.len() - 1);
-                score.build_with(&names[..n], &scales[..n], parameters)?
+                score.build_with(&names[..n], &scales[..n], &[])?
             }
         })
     }

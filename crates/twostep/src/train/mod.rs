@@ -4,6 +4,7 @@ pub mod cluster;
 mod density;
 mod exact;
 mod gp;
+mod horseshoe;
 mod series;
 mod spec;
 mod varying;
@@ -146,6 +147,18 @@ pub struct LeaveOneOut {
     pub unreliable: usize,
 }
 
+/// Terms of a polynomial of which few matter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TermsReport {
+    /// How many there were to choose from, the constant among them.
+    pub candidates: usize,
+    /// How many the draws have; the others' variance is in sigma_A.
+    pub kept: usize,
+    /// Those whose sign is known with a probability of 97.5 % or more, with their shares of the mean square of all but the constant,
+    /// largest first.
+    pub matter: Vec<(String, f64)>,
+}
+
 /// For each row its mean and sd without the run it is of, by one node of what is integrated numerically, and the log-weight that the node has
 /// without that run.
 type Predictions = Vec<(f64, f64, f64)>;
@@ -165,14 +178,15 @@ impl LeaveOneOut {
     }
 
     /// The mixture of the predictions by several nodes.
-    fn of_nodes(z: &[f64], per_node: &[Predictions]) -> Self {
+    fn of_nodes(z: &[f64], per_node: &[impl AsRef<[(f64, f64, f64)]>]) -> Self {
         let rows = (0..z.len())
             .map(|i| {
-                let max = per_node.iter().fold(f64::NEG_INFINITY, |m, node| m.max(node[i].2));
-                let weights: Vec<f64> = per_node.iter().map(|node| (node[i].2 - max).exp()).collect();
+                let of_row = || per_node.iter().map(|node| node.as_ref()[i]);
+                let max = of_row().fold(f64::NEG_INFINITY, |m, node| m.max(node.2));
+                let weights: Vec<f64> = of_row().map(|node| (node.2 - max).exp()).collect();
                 let total: f64 = weights.iter().sum();
                 let expect = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
-                    per_node.iter().zip(&weights).map(|(node, w)| w / total * f(node[i].0, node[i].1)).sum()
+                    of_row().zip(&weights).map(|(node, w)| w / total * f(node.0, node.1)).sum()
                 };
                 let mean = expect(&|m, _| m);
                 let variance = expect(&|m, s| s * s + (m - mean).powi(2));
@@ -204,7 +218,7 @@ pub struct TReport {
     /// The output.
     pub output: String,
     /// How the T-posterior was had: `exact`, `nodes`, `nuts`, `smc`, both of these after `exact-given-` where they sampled the parameters of
-    /// sigma_A alone, `gp`, `imported`, `function`.
+    /// sigma_A alone, `gp`, `horseshoe`, `imported`, `function`.
     pub method: String,
     /// Number of training rows.
     pub n_rows: usize,
@@ -223,6 +237,9 @@ pub struct TReport {
     pub troubled: bool,
     /// Sentences of advice.
     pub warnings: Vec<String>,
+    /// The terms that matter, where coefficients were shrunk together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<TermsReport>,
     /// The components of a series, where it was trained by these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<SeriesReport>,
@@ -444,8 +461,16 @@ pub fn train(
     for (o, task) in tasks.iter().enumerate() {
         let affine = standardisation(set, task)?;
         let rows = task.rows(set, affine)?;
-        // What a function of the calling program has for parameters, its draws say.
+        // What a function of the calling program has for parameters, its draws say, and what terms matter, the runs.
         let (made, parameters) = match (task.spec.function(), &imported) {
+            (None, None) if task.spec.finds_parameters() => {
+                monitor.progress("train", o, tasks.len());
+                let all = task.build(set, scales, &[], &rows)?;
+                let fit = Fit { surrogate: &all, rows: &rows, sigma_a: &task.spec.sigma_a, name: task.name };
+                let found = fit.horseshoe(spec, true, stream.named(task.name), monitor)?;
+                let names = found.kept.iter().map(|&j| all.names()[j].clone()).collect();
+                (Some(Made::Terms(found)), names)
+            }
             (Some(function), None) => {
                 monitor.progress("train", o, tasks.len());
                 if !monitor.proceed() {
@@ -454,10 +479,12 @@ pub fn train(
                 let seed = stream.named(task.name).named("function").rng().random();
                 let made = function.train(&rows.x, &rows.z, spec.draws, seed)?;
                 let names = made.names.clone();
-                (Some(made), names)
+                (Some(Made::Function(made)), names)
             }
-            (Some(_), Some(draws)) => (None, parameters_of(draws.names(), task.name, tasks.len() > 1)),
-            (None, _) => (None, Vec::new()),
+            (_, Some(draws)) if task.spec.finds_parameters() => {
+                (None, parameters_of(draws.names(), task.name, tasks.len() > 1))
+            }
+            _ => (None, Vec::new()),
         };
         outputs.push((task, task.build(set, scales, &parameters, &rows)?, affine, rows, made));
     }
@@ -468,7 +495,10 @@ pub fn train(
             return Err(Error::Interrupted);
         }
         monitor.progress("train", o, tasks.len());
-        let n_draws = made.as_ref().map_or(spec.draws, |made| made.values.cols());
+        let n_draws = match made {
+            Some(Made::Function(made)) => made.values.cols(),
+            _ => spec.draws,
+        };
         refuse_too_many(rows.z.len(), n_draws)?;
         let fit = Fit { surrogate, rows, sigma_a: &task.spec.sigma_a, name: task.name };
         let stream = stream.named(task.name);
@@ -477,7 +507,8 @@ pub fn train(
                 let sizes = blocks.iter().map(|block: &Block| block.coefficients.rows() + 1);
                 fit.imported(draws, sizes.sum())
             }
-            (None, Some(made)) => fit.made(made),
+            (None, Some(Made::Function(made))) => fit.made(made),
+            (None, Some(Made::Terms(found))) => fit.horseshoe_block(found),
             (None, None) if task.spec.has_components() => series::train(task, surrogate, rows, spec, stream, monitor)?,
             (None, None) => fit.train(spec, tasks.len(), stream, monitor)?,
         };
@@ -694,6 +725,12 @@ pub fn prior_draw(surrogate: &dyn Surrogate, rng: &mut ChaCha8Rng) -> Option<Vec
     }
 }
 
+/// Draws that were made before their surrogate was known.
+enum Made {
+    Function(FunctionDraws),
+    Terms(horseshoe::Sampled),
+}
+
 /// One output's part of the joint draws.
 struct Block {
     coefficients: Matrix,
@@ -714,6 +751,9 @@ impl Fit<'_> {
         let proceed = &|| monitor.proceed();
         if let Some(process) = self.surrogate.gaussian_process() {
             return self.process(process, spec, stream, monitor);
+        }
+        if self.surrogate.has_horseshoe() {
+            return Ok(self.horseshoe_block(self.horseshoe(spec, false, stream, monitor)?));
         }
         let linear = self.linear_model();
         match (spec.method, linear) {
@@ -980,6 +1020,7 @@ impl Fit<'_> {
             divergences: 0,
             troubled: false,
             warnings: Vec::new(),
+            terms: None,
             series: None,
         }
     }
@@ -1081,8 +1122,8 @@ impl TReport {
 
     /// Whether leave-one-run-out predictions are from draws that were made with all runs.
     pub(crate) fn is_left_out_by_draws(&self) -> bool {
-        let is_known =
-            ["exact", "nodes", "gp"].contains(&self.method.as_str()) || self.method.starts_with("exact-given");
+        let is_known = ["exact", "nodes", "gp", "horseshoe"].contains(&self.method.as_str())
+            || self.method.starts_with("exact-given");
         !is_known
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use twostep::draws::Draws;
 use twostep::infer::{InferSpec, Measured, Prepared, Problem};
-use twostep::likelihood::{ErrorSharing, Family, NoiseSpec, Sd};
+use twostep::likelihood::{ErrorSharing, Family, NoiseSpec, Scale};
 use twostep::matrix::Matrix;
 use twostep::monitor::Silent;
 use twostep::prior::{Marginal, Prior};
@@ -71,6 +71,7 @@ impl Case {
             degree,
             normalisation: Normalisation::None,
             coefficients: marginal("normal(0, 5)"),
+            q_norm: 1.0,
         };
         let sir = name == "sir";
         let (inputs, columns, scales, unknowns) = if sir {
@@ -137,9 +138,9 @@ impl Case {
             .unwrap(),
             noise: NoiseSpec {
                 family: if sir { Family::LogNormal { refuse_zeros: false } } else { Family::Normal },
-                sd: Sd::Prior(marginal(sd)),
+                scale: Scale::Prior(marginal(sd)),
             },
-            measured: Measured { output: "y".into(), y, known, sd: None },
+            measured: Measured { output: "y".into(), y, known, ..Measured::default() },
             t_draws: Draws::weighted(names, values, log_weights),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use twostep::draws::Draws;
 use twostep::infer::propagation::{Method, PointEstimate, Propagation};
 use twostep::infer::{InferSpec, Likelihoods, Measured, Prepared, Problem, Target};
-use twostep::likelihood::{ErrorSharing, Family, NoiseSpec, Sd};
+use twostep::likelihood::{ErrorSharing, Family, NoiseSpec, Scale};
 use twostep::matrix::Matrix;
 use twostep::prior::{Marginal, Prior};
 use twostep::stream::Stream;
@@ -68,7 +68,7 @@ impl Small {
             output: trained(surrogate),
             draws: Draws::new(names, values),
             unknowns: Prior::new(unknowns, vec![prior; n_unknowns]).unwrap(),
-            noise: NoiseSpec { family: Family::Normal, sd: Sd::Fixed(0.2) },
+            noise: NoiseSpec { family: Family::Normal, scale: Scale::Fixed(0.2) },
             measured: Measured { output: "y".into(), ..Measured::default() },
         }
     }
@@ -93,8 +93,8 @@ impl Small {
         self
     }
 
-    pub fn noise(mut self, family: Family, sd: Sd) -> Self {
-        self.noise = NoiseSpec { family, sd };
+    pub fn noise(mut self, family: Family, sd: Scale) -> Self {
+        self.noise = NoiseSpec { family, scale: sd };
         self
     }
 
@@ -130,6 +130,7 @@ pub fn trained(surrogate: Arc<dyn Surrogate>) -> TrainedOutput {
         divergences: 0,
         troubled: false,
         warnings: Vec::new(),
+        terms: None,
         series: None,
     };
     TrainedOutput { name: "y".into(), surrogate, affine: (0.0, 1.0), log: false, n_inputs: 1, report }
@@ -179,8 +180,8 @@ pub fn log_likelihoods(prepared: &Prepared, x: &[f64]) -> Vec<f64> {
 pub fn size_of_terms(small: &Small, x: &[f64]) -> f64 {
     let n = small.unknowns.len();
     let log_scale = matches!(small.noise.family, Family::LogNormal { .. });
-    let sd = match &small.noise.sd {
-        Sd::Fixed(sd) => *sd,
+    let sd = match &small.noise.scale {
+        Scale::Fixed(sd) => *sd,
         _ => x[n],
     };
     let p = small.output.surrogate.names().len();
