@@ -20,6 +20,7 @@ from ._results import Calibration, Enough, Fit, Inference, Verification
 from ._specs import (
     GP,
     PCE,
+    Auto,
     Beta,
     Binomial,
     Builtin,

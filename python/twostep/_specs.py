@@ -359,11 +359,11 @@ class PCE(Surrogate):
     ``sigma_a`` is the approximation error: a number, or a prior. ``standardise`` shifts and scales outputs before training.
     ``residual="gp"`` adds a Gaussian process for what the polynomial cannot follow, with options as :class:`GP` has in ``gp``.
     ``sigma_a_degree`` makes the approximation error depend on the inputs, as in :class:`Formula`.
-    ``coefficients="horseshoe"`` finds the few terms of many that matter, so that a high degree goes with few runs; ``q_norm`` below one
+    ``degree="auto"`` takes the degree that predicts left-out runs best. ``coefficients="horseshoe"`` finds the few terms of many that matter, so that a high degree goes with few runs; ``q_norm`` below one
     keeps fewer terms of many inputs.
     """
 
-    degree: int
+    degree: Union[int, str]
     q_norm: Optional[Number] = None
     residual: Optional[str] = None
     normalisation: Optional[str] = None
@@ -374,6 +374,18 @@ class PCE(Surrogate):
     sigma_a_coefficients: Optional[PriorLike] = None
     standardise: Optional[bool] = None
     _kind: ClassVar[str] = "pce"
+
+
+@dataclass(frozen=True, repr=False)
+class Auto(Surrogate):
+    """The surrogate that predicts left-out runs best: polynomials, sparse ones, Gaussian processes and both together are compared.
+
+    ``sigma_a`` is the approximation error of all of them, where it is given.
+    """
+
+    sigma_a: Optional[Union[Number, PriorLike]] = None
+    standardise: Optional[bool] = None
+    _kind: ClassVar[str] = "auto"
 
 
 @dataclass(frozen=True, repr=False)

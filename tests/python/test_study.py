@@ -73,6 +73,7 @@ def test_every_option_of_the_file_is_one_of_the_objects() -> None:
     assert options(ts.Calibrate) == known_keys("calibrate")
     assert options(ts.PCE) | {"kind"} == known_keys("surrogate")
     assert options(ts.GP) | {"kind"} == known_keys("surrogate", change={"surrogate": {"kind": "gp"}})
+    assert options(ts.Auto) | {"kind"} == known_keys("surrogate", change={"surrogate": {"kind": "auto"}})
     formula = {"kind": "formula", "formula": "a + beta", "parameters": {"a": "normal(0, 1)"}}
     assert options(ts.Formula) | {"kind"} == known_keys("surrogate", change={"surrogate": formula})
     assert set(ts.Study._KEYS) == known_keys()

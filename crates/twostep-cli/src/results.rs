@@ -5,7 +5,7 @@ use crate::session::describe;
 use std::fmt::Write;
 use textwrap::core::display_width;
 use twostep::infer::IPosterior;
-use twostep::report::words::{held, quantity, with_unit};
+use twostep::report::words::{CHOICE_COLUMNS, choice_rows, held, quantity, with_unit};
 use twostep::run::{Origin, Project, SettingResult};
 use twostep::study::{Setting, Stage, Study};
 use twostep::table::counted;
@@ -171,8 +171,12 @@ fn stage_lines(study: &Study, result: &SettingResult) -> String {
             .terms
             .as_ref()
             .map_or(String::new(), |terms| format!(", {} of {} terms matter", terms.matter.len(), terms.candidates));
+        let chosen = report.choice.as_ref().map_or(String::new(), |choice| {
+            let name = &choice.candidates[choice.chosen].name;
+            format!("{name}, the best of {}, ", counted(choice.candidates.len(), "surrogate"))
+        });
         lines.push(format!(
-            "train      {}: {}{values}{components}{terms}, {q2}, {} of left-out runs inside their 90 % interval ({})",
+            "train      {}: {chosen}{}{values}{components}{terms}, {q2}, {} of left-out runs inside their 90 % interval ({})",
             report.output,
             report.how(),
             held(own.coverage_90),
@@ -183,7 +187,18 @@ fn stage_lines(study: &Study, result: &SettingResult) -> String {
         let methods = counted(result.posteriors.len(), "method");
         lines.push(format!("infer      {methods} by {} ({})", posterior.engine, origin(result, Stage::Infer)));
     }
-    lines.iter().map(|line| format!("{}\n", stage_line(line))).collect()
+    let mut text: String = lines.iter().map(|line| format!("{}\n", stage_line(line))).collect();
+    for report in &result.t_reports {
+        let Some(choice) = &report.choice else { continue };
+        let mut grid = Grid::new(CHOICE_COLUMNS.map(str::to_owned).to_vec(), 1);
+        for ([name, rest @ ..], is_chosen) in choice_rows(choice) {
+            let name = if is_chosen { format!("* {name}") } else { format!("  {name}") };
+            grid.push([name].into_iter().chain(rest).collect(), is_chosen);
+        }
+        text += &format!("\nsurrogates compared for {}, by the log density of runs left out\n", report.output);
+        text += &grid.render(output::width(), false);
+    }
+    text
 }
 
 /// A line that begins with its stage's name, wrapped to the window.

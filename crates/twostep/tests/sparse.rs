@@ -3,122 +3,23 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use rand::RngExt;
-use std::f64::consts::PI;
-use twostep::matrix::Matrix;
-use twostep::monitor::Silent;
-use twostep::prior::Marginal;
+#[path = "common/functions.rs"]
+mod functions;
+
+use functions::{Function, borehole, friedman, ishigami, sobol_g};
 use twostep::simulate::design::{Method, unit_points};
 use twostep::stream::Stream;
-use twostep::surrogate::{InputScale, Scratch, SigmaA, SurrogateKind, SurrogateSpec};
-use twostep::train::{OutputTask, TPosterior, TrainSpec, TrainingSet, train};
+use twostep::surrogate::SurrogateKind;
+use twostep::train::TPosterior;
 
-/// A function of inputs between bounds.
-struct Function {
-    bounds: Vec<(f64, f64)>,
-    value: fn(&[f64]) -> f64,
-}
-
-impl Function {
-    fn of_unit(&self, point: &[f64]) -> Vec<f64> {
-        self.bounds.iter().zip(point).map(|((lower, upper), u)| lower + u * (upper - lower)).collect()
-    }
-
-    /// Trained with so many Sobol' points.
-    fn trained(&self, degree: usize, runs: usize) -> TPosterior {
-        let dim = self.bounds.len();
-        let points = unit_points(Method::Sobol, runs, dim, Stream::root(1)).unwrap();
-        let inputs: Vec<Vec<f64>> = points.iter().map(|point| self.of_unit(point)).collect();
-        let y = inputs.iter().map(|x| (self.value)(x)).collect();
-        let names = (0..dim).map(|d| format!("x{d}")).collect();
-        let set = TrainingSet::new(names, Matrix::from_fn(runs, dim, |i, d| inputs[i][d]), vec![("y".into(), y)]);
-        let scales: Vec<InputScale> =
-            self.bounds.iter().map(|&(lower, upper)| InputScale { lower, upper, log: false }).collect();
-        let spec = SurrogateSpec {
-            kind: SurrogateKind::SparsePce { degree, q_norm: 1.0 },
-            sigma_a: SigmaA::Prior("exponential(1)".parse::<Marginal>().unwrap()),
-            standardise: true,
-        };
-        let task = OutputTask { name: "y", spec: &spec, log: false, affine: None, n_inputs: dim };
-        train(&set, &[task], &scales, &TrainSpec::default(), None, Stream::root(7), &Silent).unwrap()
-    }
-
-    /// Root mean square error of the posterior mean, and how often 95 % intervals hold the value, at independent points.
-    fn tested(&self, posterior: &TPosterior) -> (f64, f64) {
-        const POINTS: usize = 10_000;
-        let mut rng = Stream::root(99).rng();
-        let dim = self.bounds.len();
-        let inputs: Vec<Vec<f64>> =
-            (0..POINTS).map(|_| self.of_unit(&(0..dim).map(|_| rng.random::<f64>()).collect::<Vec<_>>())).collect();
-        let (coefficients, sigma_a) = posterior.output_draws(0);
-        let (shift, factor) = posterior.outputs[0].affine;
-        let (mut squares, mut inside) = (0.0, 0);
-        let mut scratch = Scratch::default();
-        for chunk in inputs.chunks(500) {
-            let x = Matrix::from_fn(chunk.len(), dim, |i, d| chunk[i][d]);
-            let mut eta = Matrix::default();
-            posterior.outputs[0].surrogate.predict(&x, &coefficients, &mut eta, &mut scratch);
-            for (i, x) in chunk.iter().enumerate() {
-                let value = (self.value)(x);
-                let draws: Vec<f64> = eta.row(i).iter().map(|eta| shift + factor * eta).collect();
-                let n = draws.len() as f64;
-                squares += (draws.iter().sum::<f64>() / n - value).powi(2);
-                // The probability below the value of a mixture of normals.
-                let below = |(mean, sd): (&f64, &f64)| twostep::special::normal_cdf((value - mean) / sd);
-                let below = draws.iter().zip(&sigma_a).map(below).sum::<f64>() / n;
-                inside += usize::from((0.025..=0.975).contains(&below));
-            }
-        }
-        ((squares / POINTS as f64).sqrt(), inside as f64 / POINTS as f64)
-    }
-}
-
-fn ishigami() -> Function {
-    Function {
-        bounds: vec![(-PI, PI); 3],
-        value: |x| x[0].sin() + 7.0 * x[1].sin().powi(2) + 0.1 * x[2].powi(4) * x[0].sin(),
-    }
-}
-
-fn sobol_g() -> Function {
-    const A: [f64; 8] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 500.0];
-    Function {
-        bounds: vec![(0.0, 1.0); 8],
-        value: |x| x.iter().zip(A).map(|(x, a)| ((4.0 * x - 2.0).abs() + a) / (1.0 + a)).product(),
-    }
-}
-
-fn borehole() -> Function {
-    Function {
-        bounds: vec![
-            (0.05, 0.15),
-            (100.0, 50_000.0),
-            (63_070.0, 115_600.0),
-            (990.0, 1110.0),
-            (63.1, 116.0),
-            (700.0, 820.0),
-            (1120.0, 1680.0),
-            (9855.0, 12_045.0),
-        ],
-        value: |x| {
-            let log_ratio = (x[1] / x[0]).ln();
-            let resistance = 2.0 * x[6] * x[2] / (log_ratio * x[0] * x[0] * x[7]);
-            2.0 * PI * x[2] * (x[3] - x[5]) / (log_ratio * (1.0 + resistance + x[2] / x[4]))
-        },
-    }
-}
-
-fn friedman() -> Function {
-    Function {
-        bounds: vec![(0.0, 1.0); 5],
-        value: |x| 10.0 * (PI * x[0] * x[1]).sin() + 20.0 * (x[2] - 0.5).powi(2) + 10.0 * x[3] + 5.0 * x[4],
-    }
+fn sparse(function: &Function, degree: usize, runs: usize) -> TPosterior {
+    function.trained(SurrogateKind::SparsePce { degree, q_norm: 1.0 }, runs)
 }
 
 /// What is asked of a polynomial: its error, and the share of 95 % intervals that hold the value.
 fn check(function: &Function, degree: usize, runs: usize, most: f64) -> TPosterior {
-    let posterior = function.trained(degree, runs);
-    let (error, coverage) = function.tested(&posterior);
+    let posterior = sparse(function, degree, runs);
+    let (error, coverage, _) = function.tested(&posterior);
     assert!(error <= most, "{error}");
     assert!((0.90..=0.98).contains(&coverage), "{coverage}");
     posterior
@@ -173,7 +74,7 @@ fn friedman_from_a_hundred_runs() {
 #[test]
 fn one_coefficient_has_its_posterior() {
     let function = Function { bounds: vec![(-1.0, 1.0)], value: |x| 0.3 * x[0] + 0.4 * (40.0 * x[0]).sin() };
-    let posterior = function.trained(1, 9);
+    let posterior = sparse(&function, 1, 9);
     let (shift, factor) = posterior.outputs[0].affine;
     let points = unit_points(Method::Sobol, 9, 1, Stream::root(1)).unwrap();
     let x: Vec<f64> = points.iter().map(|point| 2.0 * point[0] - 1.0).collect();

@@ -71,9 +71,11 @@ impl Check {
 fn text_of(plan: &StudyPlan) -> String {
     let head = if plan.label.is_empty() { String::new() } else { format!("{}\n", describe(&plan.label)) };
     let of_each = |output: &String| if plan.by_components.contains(output) { " for each component" } else { "" };
-    let terms =
-        plan.terms.iter().map(|(output, n)| format!("{output}: {}{}", counted(*n, "coefficient"), of_each(output)));
-    let terms: Vec<String> = terms.collect();
+    let of_output = |(output, n): &(String, Option<usize>)| match n {
+        Some(n) => format!("{output}: {}{}", counted(*n, "coefficient"), of_each(output)),
+        None => format!("{output}: the surrogate that predicts left-out runs best"),
+    };
+    let terms: Vec<String> = plan.terms.iter().map(of_output).collect();
     let listed = |counts: &[(String, usize)], what: &str| {
         let of_output = |(output, n): &(String, usize)| format!("{} of {output}", counted(*n, what));
         counts.iter().map(of_output).collect::<Vec<_>>().join(", ")

@@ -275,7 +275,10 @@ fn t_step(findings: &Findings) -> String {
 fn surrogate(output: &Output, trained: Option<&TrainedOutput>) -> String {
     let name = escaped(&output.name);
     let what = if output.log { format!("the logarithm of {name}") } else { name };
-    let spec = &output.surrogate;
+    let spec = &trained.map_or_else(
+        || output.surrogate.clone(),
+        |own| crate::train::chosen_spec(&output.surrogate, own.n_inputs, &own.report),
+    );
     let standardised = if spec.standardise { ", after standardisation" } else { "" };
     let score = spec.components();
     let scores = score.as_ref().map_or(String::new(), |_| {
@@ -329,6 +332,8 @@ fn surrogate(output: &Output, trained: Option<&TrainedOutput>) -> String {
             format!("the formula {} with {}", escaped(formula), listed(&priors))
         }
         SurrogateKind::Function(function) => format!("the function {}", escaped(&function.name())),
+        // Before the T-step.
+        SurrogateKind::Auto(_) => "the one of several surrogates that predicts left-out runs best".to_owned(),
         // Scores have no components of their own, and of a varying error only its surrogate is left here.
         SurrogateKind::Components(_) | SurrogateKind::VaryingError { .. } => String::new(),
     };
@@ -346,7 +351,13 @@ fn surrogate(output: &Output, trained: Option<&TrainedOutput>) -> String {
              degree {degree}, whose coefficients had the prior {coefficients}; the exponential of its constant {sigma_a}"
         ),
     };
-    format!(" The surrogate of {what} was {scores}{kind}{standardised}; the standard deviation sigma\\_A {error}.")
+    let choice = trained.and_then(|own| own.report.choice.as_ref()).map_or(String::new(), |choice| {
+        let n = choice.candidates.len();
+        format!(" It had the highest leave-one-run-out log predictive density of {n} that were compared.")
+    });
+    format!(
+        " The surrogate of {what} was {scores}{kind}{standardised}; the standard deviation sigma\\_A {error}.{choice}"
+    )
 }
 
 fn trained(report: &TReport, study: &Study, draws: usize) -> String {
@@ -366,6 +377,10 @@ fn trained(report: &TReport, study: &Study, draws: usize) -> String {
             Work::Hoffman2014.cited(),
             counted(study.train.nuts.chains, "chain"),
             study.train.nuts.warmup
+        ),
+        "horseshoe" => format!(
+            "represented by {draws} draws of a Gibbs sampler that draws scales with the coefficients integrated out, and coefficients \
+             exactly given these"
         ),
         "smc" => format!("represented by {draws} draws of tempered sequential Monte Carlo"),
         "gp" => format!(

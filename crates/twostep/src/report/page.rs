@@ -308,6 +308,19 @@ fn surrogate(page: &mut Page, setting: &SettingReport) -> Result<()> {
         };
         let rows: Vec<(bool, Vec<Cell>)> = posterior.outputs.iter().map(|output| row(&output.report)).collect();
         page.table(&header.map(str::to_owned), &rows);
+        for report in posterior.outputs.iter().map(|output| &output.report) {
+            let Some(choice) = &report.choice else { continue };
+            page.heading(&format!("Surrogates compared for {}", report.output));
+            page.paragraph(
+                "Each was trained, and asked for every run by what the others say. The log score is the mean log density that it gave to \
+                 what the run returned; the highest was taken. Behind is how much less a score is, with the standard error over the runs.",
+            );
+            let cells =
+                |[name, rest @ ..]: [String; 5]| [Cell::Text(name)].into_iter().chain(rest.map(Cell::Number)).collect();
+            let rows: Vec<(bool, Vec<Cell>)> =
+                words::choice_rows(choice).into_iter().map(|(row, is_chosen)| (is_chosen, cells(row))).collect();
+            page.table(&words::CHOICE_COLUMNS.map(str::to_owned), &rows);
+        }
     }
     figures(page, &setting.figures, |id| !DETAIL.contains(&id) && id != "forest" && id != "budget")?;
     for output in findings.posterior.iter().flat_map(|posterior| &posterior.outputs) {

@@ -8,7 +8,7 @@ use crate::run::{Enough, Findings};
 use crate::special::normal_cdf;
 use crate::study::{Study, Unknown};
 use crate::table::counted;
-use crate::train::TReport;
+use crate::train::{CandidateReport, ChoiceReport, TReport};
 use std::fmt;
 
 /// Most significant digits of a number in a table; the files of results have all of them.
@@ -595,6 +595,27 @@ fn failed_runs(finished: usize, failed: usize) -> Option<Sentence> {
 }
 
 /// How well runs are predicted that were left out, and the T-step's own warnings.
+/// What is told of surrogates that were compared: what each is, its log score, by how much it is behind with the standard error of that,
+/// how many left-out runs lie inside their 90 % intervals, and Q2; whether it was taken.
+pub fn choice_rows(choice: &ChoiceReport) -> Vec<([String; 5], bool)> {
+    let dash = || "–".to_owned();
+    let row = |(k, own): (usize, &CandidateReport)| {
+        let behind = own.behind.filter(|_| k != choice.chosen);
+        let cells = [
+            own.failure.as_ref().map_or(own.name.clone(), |why| format!("{} (failed: {why})", own.name)),
+            if own.log_score.is_nan() { dash() } else { format!("{:.2}", own.log_score) },
+            behind.map_or_else(dash, |(behind, error)| format!("{behind:.2} ± {error:.2}")),
+            if own.coverage_90.is_nan() { dash() } else { held(own.coverage_90) },
+            own.q2.map_or_else(dash, |q2| format!("{q2:.3}")),
+        ];
+        (cells, k == choice.chosen)
+    };
+    choice.candidates.iter().enumerate().map(row).collect()
+}
+
+/// The heads of the columns of [`choice_rows`].
+pub const CHOICE_COLUMNS: [&str; 5] = ["surrogate", "log score", "behind", "inside 90 %", "Q2"];
+
 fn left_out(report: &TReport, several: bool) -> Vec<Sentence> {
     let own = &report.leave_one_out;
     let mut out = Vec::new();
@@ -971,10 +992,17 @@ pole = "beta / (gamma - 0.1)"
             n_runs: 64,
             parameters: Vec::new(),
             predictive_coverage_90: 1.0,
-            leave_one_out: LeaveOneOut { q2: Some(0.987), coverage_90, predictions: Vec::new(), unreliable: 0 },
+            leave_one_out: LeaveOneOut {
+                q2: Some(0.987),
+                coverage_90,
+                predictions: Vec::new(),
+                unreliable: 0,
+                log_scores: Vec::new(),
+            },
             divergences: 0,
             troubled: false,
             warnings: Vec::new(),
+            choice: None,
             terms: None,
             series: None,
         }

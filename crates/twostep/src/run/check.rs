@@ -16,7 +16,7 @@ pub struct StudyPlan {
     /// Runs of the simulator.
     pub runs: usize,
     /// Output and number of coefficients of its surrogate; of a series by principal components those of each.
-    pub terms: Vec<(String, usize)>,
+    pub terms: Vec<(String, Option<usize>)>,
     /// The outputs that are series by principal components.
     pub by_components: Vec<String>,
     /// T-draws.
@@ -57,8 +57,11 @@ impl StudyPlan {
             .iter()
             .map(|output| {
                 let n = study.n_inputs(output);
+                if output.surrogate.is_open() {
+                    return Ok((output.name.clone(), None));
+                }
                 let surrogate = output.surrogate.build(&study.input_names()[..n], &study.input_scales()[..n])?;
-                Ok((output.name.clone(), surrogate.names().len()))
+                Ok((output.name.clone(), Some(surrogate.names().len())))
             })
             .collect::<Result<_, Error>>()?;
         let (measurements, warnings) = measurements(study)?;

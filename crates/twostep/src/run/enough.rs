@@ -529,6 +529,10 @@ fn most_parameters(study: &Study, set: &TrainingSet, measured: &[Measured]) -> R
     let mut outputs = study.outputs.iter().zip(measured).filter(|(_, measured)| !measured.y.is_empty());
     outputs.try_fold(0, |most, (output, _)| {
         let n_inputs = study.n_inputs(output);
+        // Of these the prior is never in charge: it says that there is little to learn.
+        if output.surrogate.is_open() || output.surrogate.finds_parameters() {
+            return Ok(most);
+        }
         let surrogate = output.surrogate.build(&set.input_names[..n_inputs], &study.input_scales()[..n_inputs])?;
         let is_learned = matches!(output.surrogate.sigma_a, SigmaA::Prior(_));
         let own = match surrogate.gaussian_process() {

@@ -354,7 +354,7 @@ pub(super) fn unreachable_outputs(study: &Study, set: &TrainingSet) -> Result<Ve
     const REACH: f64 = 5.0;
     let mut warnings = Vec::new();
     // Scores of components have variance one.
-    let are_own = |o: &&Output| !o.surrogate.standardise && !o.surrogate.has_components();
+    let are_own = |o: &&Output| !o.surrogate.standardise && !o.surrogate.has_components() && !o.surrogate.is_open();
     for output in study.outputs.iter().filter(are_own) {
         let n_inputs = study.n_inputs(output);
         let surrogate = output.surrogate.build(&set.input_names[..n_inputs], &study.input_scales()[..n_inputs])?;

@@ -308,7 +308,8 @@ impl<'a> Trier<'a> {
         let output = |((task, affine), report): ((OutputTask<'_>, _), TReport)| {
             let n_inputs = task.n_inputs;
             let (names, scales, parameters) = (&names[..n_inputs], &scales[..n_inputs], report.coefficient_names());
-            let surrogate = Arc::from(task.spec.build_with(names, scales, &parameters).ok()?);
+            let spec = train::chosen_spec(task.spec, n_inputs, &report);
+            let surrogate = Arc::from(spec.build_with(names, scales, &parameters).ok()?);
             Some(TrainedOutput { name: task.name.to_owned(), surrogate, affine, log: task.log, n_inputs, report })
         };
         let outputs: Vec<TrainedOutput> = parts.map(output).collect::<Option<_>>()?;

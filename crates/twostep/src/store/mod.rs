@@ -882,8 +882,13 @@ mod tests {
     #[test]
     fn what_could_not_be_read_back_is_not_written() {
         let folder = folder("refuse");
-        let leave_one_out =
-            |q2| LeaveOneOut { q2, coverage_90: 1.0, predictions: vec![None, Some((1.0, 0.5))], unreliable: 0 };
+        let leave_one_out = |q2| LeaveOneOut {
+            q2,
+            coverage_90: 1.0,
+            predictions: vec![None, Some((1.0, 0.5))],
+            unreliable: 0,
+            log_scores: Vec::new(),
+        };
         let report = |coverage: f64, q2: Option<f64>| TReport {
             output: "y".into(),
             method: "exact".into(),
@@ -895,6 +900,7 @@ mod tests {
             divergences: 0,
             troubled: false,
             warnings: Vec::new(),
+            choice: None,
             terms: None,
             series: None,
         };

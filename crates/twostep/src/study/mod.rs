@@ -121,7 +121,7 @@ pub struct Output {
 impl Output {
     /// Whether its surrogate has no prior that a truth could be drawn from.
     pub fn has_no_prior(&self) -> bool {
-        self.surrogate.has_components() || self.surrogate.function().is_some()
+        self.surrogate.has_components() || self.surrogate.is_open() || self.surrogate.finds_parameters()
     }
 
     /// Why it has none, and what to do instead.
@@ -131,10 +131,15 @@ impl Output {
                 format!("the components of `{}` are found in its runs, and have no prior", self.name),
                 "use \"simulator\" or \"held-out-runs\", or series = \"coordinate\"",
             ),
-            false => (
-                format!("the surrogate of `{}` is a Python function, whose parameters have no prior", self.name),
-                "use \"simulator\" or \"held-out-runs\"",
-            ),
+            false => {
+                let why = match () {
+                    () if self.surrogate.is_open() => "is chosen by its runs, and has",
+                    () if self.surrogate.function().is_some() => "is a Python function, whose parameters have",
+                    () => "is a sparse polynomial, whose coefficients have",
+                };
+                let found = format!("the surrogate of `{}` {why} no prior", self.name);
+                (found, "use \"simulator\" or \"held-out-runs\"")
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::likelihood::{Family, NoiseSpec, Scale};
 use crate::prior::Marginal;
 use crate::simulate::{DesignSpec, Over, Simulator, spelling_repair};
-use crate::surrogate::{Formula, GpSpec, Kernel, Normalisation, SigmaA, SurrogateKind, SurrogateSpec, n_terms};
+use crate::surrogate::{Choice, Formula, GpSpec, Kernel, Normalisation, SigmaA, SurrogateKind, SurrogateSpec, n_terms};
 use crate::table::counted;
 
 /// More terms than this are a slip of the pen: the matrix of the exact T-step would not fit into memory.
@@ -190,12 +190,19 @@ impl<'d> Parts<'_, 'd> {
             let section = field.section(&[&COMMON[..], &PCE, &RESIDUAL, &VARYING, &GP, &FORMULA].concat())?;
             section.require(
                 "kind",
-                "write kind = \"pce\" for a polynomial, \"gp\" for a Gaussian process, or \"formula\"",
+                "write kind = \"pce\" for a polynomial, \"gp\" for a Gaussian process, \"formula\", or \"auto\" for what predicts \
+                 left-out runs best",
             );
             return None;
         };
         let named = kind;
-        let kind = named.choice(&[("pce", "pce"), ("gp", "gp"), ("formula", "formula"), ("python", "python")])?;
+        let kind = named.choice(&[
+            ("pce", "pce"),
+            ("gp", "gp"),
+            ("formula", "formula"),
+            ("auto", "auto"),
+            ("python", "python"),
+        ])?;
         if kind == "python" {
             let section = field.section(&COMMON)?;
             let Some(function) = self.host.surrogate(output) else {
@@ -212,6 +219,7 @@ impl<'d> Parts<'_, 'd> {
         let own = match kind {
             "pce" => [&PCE[..], &RESIDUAL, &VARYING].concat(),
             "gp" => GP.to_vec(),
+            "auto" => Vec::new(),
             _ => [&FORMULA[..], &VARYING].concat(),
         };
         let section = field.section(&[&COMMON, &own[..]].concat())?;
@@ -247,10 +255,18 @@ impl<'d> Parts<'_, 'd> {
             "pce" if is_process => self.process(&section, self.pce(&section)),
             "pce" => self.pce(&section),
             "gp" => self.process(&section, trend(&section)),
+            "auto" => {
+                Some(SurrogateKind::Auto(Choice::Any { sigma_a: section.get("sigma_a").and_then(|_| sigma_a.clone()) }))
+            }
             _ => self.formula(&section),
         };
         let varying = self.varying_error(&section, is_process);
         let kind = match (kind?, varying?) {
+            (SurrogateKind::Auto(_), Some(_)) => {
+                let help = "remove it, or name the degree".to_owned();
+                section.get("sigma_a_degree")?.refuse("which polynomial it is, the runs decide", "not with auto", help);
+                return None;
+            }
             (SurrogateKind::SparsePce { .. }, Some(_)) => {
                 let help = "remove it, or give the coefficients a normal prior".to_owned();
                 let found = "with a horseshoe prior sigma_A is the same everywhere";
@@ -333,6 +349,12 @@ impl<'d> Parts<'_, 'd> {
             Some(GpSpec { kernel, length, length_of, sd: sd?, carrier })
         });
         let trend = trend?;
+        if matches!(trend, SurrogateKind::Auto(_)) {
+            let help = "write degree = 2, or kind = \"auto\", which compares polynomials with Gaussian processes too"
+                .to_owned();
+            section.get("degree")?.refuse("a trend has a degree of its own", "expected a whole number", help);
+            return None;
+        }
         if matches!(trend, SurrogateKind::SparsePce { .. }) {
             let help = "write a normal prior: a Gaussian process integrates over its trend".to_owned();
             section.get("coefficients")?.refuse("a trend has no horseshoe prior", "expected normal(mean, sd)", help);
@@ -384,7 +406,14 @@ impl<'d> Parts<'_, 'd> {
             let help = "remove it: shrunk coefficients are compared with each other".to_owned();
             field.refuse("a horseshoe prior is for orthonormal terms", "only \"orthonormal\"", help);
         }
-        let field = section.require("degree", "write degree = 3, the total degree of the polynomial")?;
+        let field = section.require("degree", "write degree = 3, the total degree of the polynomial, or \"auto\"")?;
+        if field.is_text() {
+            let choice = match is_sparse {
+                true => Choice::SparseDegree { q_norm },
+                false => Choice::Degree { normalisation, coefficients: coefficients?, q_norm },
+            };
+            return field.choice(&[("auto", choice)]).map(SurrogateKind::Auto);
+        }
         let has_components = self.has_components();
         let dim = self.inputs(has_components).len();
         let kind = |degree: usize| match is_sparse {

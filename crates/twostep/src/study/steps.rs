@@ -107,6 +107,13 @@ fn unsuitable(method: TrainMethod, outputs: &[Output], names: &Names) -> Option<
             format!("the surrogate of `{}` is a Gaussian process, which is trained in a way of its own", output.name);
         return Some((found, "leave out method"));
     }
+    if let Some(output) =
+        outputs.iter().find(|output| output.surrogate.is_open()).filter(|_| method != TrainMethod::Auto)
+    {
+        let found =
+            format!("which surrogate `{}` has, its runs decide, and each is trained in its own way", output.name);
+        return Some((found, "leave out method"));
+    }
     let is_sparse = |output: &&Output| matches!(kind(output), SurrogateKind::SparsePce { .. });
     if let Some(output) = outputs.iter().find(is_sparse).filter(|_| method != TrainMethod::Auto) {
         let found = format!(
@@ -158,6 +165,7 @@ fn coefficients(spec: &SurrogateSpec, names: &Names) -> (usize, bool) {
         }
         SurrogateKind::Gp { .. }
         | SurrogateKind::SparsePce { .. }
+        | SurrogateKind::Auto(_)
         | SurrogateKind::Function(_)
         | SurrogateKind::Components(_) => (0, false),
     }

@@ -1,5 +1,6 @@
 //! Surrogates `M~(x, c)`: cheap stand-ins for the simulator, evaluated for all T-draws at once.
 
+mod auto;
 pub mod conformance;
 mod formula;
 mod function;
@@ -11,6 +12,7 @@ mod sobol;
 mod spec;
 mod varying;
 
+pub use auto::{Candidate, Choice};
 pub use formula::Formula;
 pub use function::{BoundSurrogate, Function, FunctionDraws, SharedSurrogate, SurrogateFunction};
 pub(crate) use gp::{Conditioned, GpRows, Hyper, NodeScratch, Nodes, factorise, shared_nodes};

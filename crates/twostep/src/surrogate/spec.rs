@@ -1,8 +1,8 @@
 //! What the study file says about a surrogate, and the surrogate it describes.
 
 use super::{
-    Formula, Function, GaussianProcess, GpSpec, InputScale, Normalisation, PolynomialChaos, SharedSurrogate, Surrogate,
-    VaryingError,
+    Candidate, Choice, Formula, Function, GaussianProcess, GpSpec, InputScale, Normalisation, PolynomialChaos,
+    SharedSurrogate, Surrogate, VaryingError,
 };
 use crate::error::{Error, Result};
 use crate::prior::Marginal;
@@ -68,6 +68,8 @@ pub enum SurrogateKind {
         /// Prior of every coefficient of this polynomial but the constant, which `sigma_a` gives.
         coefficients: Marginal,
     },
+    /// The one of several that predicts runs best which it has not seen.
+    Auto(Choice),
     /// Principal components of a series, whose scores have this surrogate each, of all inputs but the coordinate.
     Components(Box<SurrogateKind>),
 }
@@ -89,7 +91,8 @@ impl SurrogateSpec {
         match &self.kind {
             SurrogateKind::Function(function) => Some(function),
             SurrogateKind::Pce { .. } | SurrogateKind::SparsePce { .. } | SurrogateKind::Gp { .. } => None,
-            SurrogateKind::Formula { .. } | SurrogateKind::VaryingError { .. } | SurrogateKind::Components(_) => None,
+            SurrogateKind::Formula { .. } | SurrogateKind::VaryingError { .. } => None,
+            SurrogateKind::Auto(_) | SurrogateKind::Components(_) => None,
         }
     }
 
@@ -103,6 +106,32 @@ impl SurrogateSpec {
         match &self.kind {
             SurrogateKind::Components(kind) => Some(Self { kind: (**kind).clone(), ..self.clone() }),
             _ => None,
+        }
+    }
+
+    /// What is compared before one is taken for so many inputs and runs; none where it is chosen already.
+    pub fn candidates(&self, dim: usize, runs: usize) -> Option<Vec<Candidate>> {
+        match &self.kind {
+            SurrogateKind::Auto(choice) => Some(choice.candidates(self, dim, runs)),
+            // The coordinate is no input of the scores.
+            SurrogateKind::Components(kind) => {
+                let score = Self { kind: (**kind).clone(), ..self.clone() };
+                let of_series = |(name, spec): Candidate| {
+                    let kind = SurrogateKind::Components(Box::new(spec.kind));
+                    (name, Self { kind, ..spec })
+                };
+                Some(score.candidates(dim - 1, runs)?.into_iter().map(of_series).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether one of several is to be chosen.
+    pub fn is_open(&self) -> bool {
+        match &self.kind {
+            SurrogateKind::Auto(_) => true,
+            SurrogateKind::Components(kind) => matches!(**kind, SurrogateKind::Auto(_)),
+            _ => false,
         }
     }
 
@@ -137,6 +166,13 @@ impl SurrogateSpec {
                     let found = format!("no term of the polynomial is called `{name}`");
                     Error::invalid("T-draws", found, "name coefficients by their degrees, c[0,1] for two inputs")
                 })?)
+            }
+            SurrogateKind::Auto(_) => {
+                return Err(Error::invalid(
+                    "surrogate",
+                    "which it is, the runs decide",
+                    "name one, for example kind = \"pce\" with a degree",
+                ));
             }
             SurrogateKind::Gp { degree, normalisation, coefficients, gp } => {
                 Box::new(GaussianProcess::new(*degree, *normalisation, *coefficients, gp, names, scales))

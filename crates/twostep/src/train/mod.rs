@@ -15,10 +15,12 @@ use crate::draws::{Draws, Sorted};
 use crate::error::{Error, Result};
 use crate::matrix::{Matrix, bits};
 use crate::mcmc::{Bayes, chains, diagnostics, psis};
-use crate::monitor::{Monitor, counting};
-use crate::special::normal_cdf;
+use crate::monitor::{Monitor, Quiet, counting};
+use crate::special::{HALF_LN_TAU, normal_cdf};
 use crate::stream::Stream;
-use crate::surrogate::{FunctionDraws, GaussianProcess, InputScale, Scratch, Series, SigmaA, Surrogate, SurrogateSpec};
+use crate::surrogate::{
+    Candidate, FunctionDraws, GaussianProcess, InputScale, Scratch, Series, SigmaA, Surrogate, SurrogateSpec,
+};
 use density::TDensity;
 use exact::{Exact, LinearModel};
 use gp::GpFit;
@@ -145,6 +147,39 @@ pub struct LeaveOneOut {
     pub predictions: Vec<Option<(f64, f64)>>,
     /// Runs whose leave-one-out prediction cannot be had from the draws (Pareto k-hat above 0.7).
     pub unreliable: usize,
+    /// Log density of each row by its prediction: of the mixture where that is known, else of the normal distribution with its mean and
+    /// sd. Not kept on disk.
+    #[serde(skip)]
+    pub log_scores: Vec<f64>,
+}
+
+/// Surrogates that were compared by how they predict runs that were left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChoiceReport {
+    /// Place of the one that was taken: that of the highest score.
+    pub chosen: usize,
+    /// All of them, the simplest first.
+    pub candidates: Vec<CandidateReport>,
+}
+
+/// A surrogate that was compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CandidateReport {
+    /// What it is.
+    pub name: String,
+    /// Mean log predictive density of a run that was left out, on the surrogate's scale; NaN where it could not be trained.
+    #[serde(default = "nan", skip_serializing_if = "is_nan")]
+    pub log_score: f64,
+    /// By how much that is less than the highest, with the standard error of this difference over the runs.
+    pub behind: Option<(f64, f64)>,
+    /// See [`LeaveOneOut::coverage_90`].
+    #[serde(default = "nan", skip_serializing_if = "is_nan")]
+    pub coverage_90: f64,
+    /// See [`LeaveOneOut::q2`].
+    pub q2: Option<f64>,
+    /// Why it could not be trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// Terms of a polynomial of which few matter.
@@ -174,11 +209,18 @@ fn is_nan(value: &f64) -> bool {
 impl LeaveOneOut {
     /// Nothing can be said of so many rows.
     fn unknown(n_rows: usize) -> Self {
-        Self { q2: None, coverage_90: f64::NAN, predictions: vec![None; n_rows], unreliable: 0 }
+        Self {
+            q2: None,
+            coverage_90: f64::NAN,
+            predictions: vec![None; n_rows],
+            unreliable: 0,
+            log_scores: vec![f64::NEG_INFINITY; n_rows],
+        }
     }
 
     /// The mixture of the predictions by several nodes.
     fn of_nodes(z: &[f64], per_node: &[impl AsRef<[(f64, f64, f64)]>]) -> Self {
+        let mut log_scores = Vec::with_capacity(z.len());
         let rows = (0..z.len())
             .map(|i| {
                 let of_row = || per_node.iter().map(|node| node.as_ref()[i]);
@@ -190,10 +232,11 @@ impl LeaveOneOut {
                 };
                 let mean = expect(&|m, _| m);
                 let variance = expect(&|m, s| s * s + (m - mean).powi(2));
+                log_scores.push(expect(&|m, s| log_normal_density(z[i], m, s).exp()).ln());
                 (mean, variance.sqrt(), expect(&|m, s| normal_cdf((z[i] - m) / s)))
             })
             .collect::<Vec<_>>();
-        Self::new(z, &rows, None)
+        Self { log_scores, ..Self::new(z, &rows, None) }
     }
 
     /// `rows` holds predictive mean, sd and probability below the value for each run.
@@ -208,8 +251,19 @@ impl LeaveOneOut {
             coverage_90: rows.iter().filter(|r| (0.05..=0.95).contains(&r.2)).count() as f64 / rows.len() as f64,
             predictions: rows.iter().map(|r| (r.0.is_finite() && r.1.is_finite()).then_some((r.0, r.1))).collect(),
             unreliable: k_hats.map_or(0, |k| k.iter().filter(|k| k.is_nan() || **k > 0.7).count()),
+            log_scores: z.iter().zip(rows).map(|(z, row)| log_normal_density(*z, row.0, row.1)).collect(),
         }
     }
+
+    /// The mean of the rows' log scores in each run.
+    fn scores_of_runs(&self, runs: &[Vec<usize>]) -> Vec<f64> {
+        runs.iter().map(|run| run.iter().map(|&row| self.log_scores[row]).sum::<f64>() / run.len() as f64).collect()
+    }
+}
+
+/// `log N(z | mean, sd^2)`.
+fn log_normal_density(z: f64, mean: f64, sd: f64) -> f64 {
+    -0.5 * ((z - mean) / sd).powi(2) - sd.ln() - HALF_LN_TAU
 }
 
 /// What is known about one output's T-posterior besides its draws.
@@ -237,6 +291,9 @@ pub struct TReport {
     pub troubled: bool,
     /// Sentences of advice.
     pub warnings: Vec<String>,
+    /// What it was chosen from, where it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<ChoiceReport>,
     /// The terms that matter, where coefficients were shrunk together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terms: Option<TermsReport>,
@@ -461,62 +518,63 @@ pub fn train(
     for (o, task) in tasks.iter().enumerate() {
         let affine = standardisation(set, task)?;
         let rows = task.rows(set, affine)?;
-        // What a function of the calling program has for parameters, its draws say, and what terms matter, the runs.
-        let (made, parameters) = match (task.spec.function(), &imported) {
-            (None, None) if task.spec.finds_parameters() => {
-                monitor.progress("train", o, tasks.len());
-                let all = task.build(set, scales, &[], &rows)?;
-                let fit = Fit { surrogate: &all, rows: &rows, sigma_a: &task.spec.sigma_a, name: task.name };
-                let found = fit.horseshoe(spec, true, stream.named(task.name), monitor)?;
-                let names = found.kept.iter().map(|&j| all.names()[j].clone()).collect();
-                (Some(Made::Terms(found)), names)
-            }
+        refuse_too_many(rows.z.len(), spec.draws)?;
+        let stream = stream.named(task.name);
+        // What a function of the calling program has for parameters, its draws say; what terms of a polynomial matter, and which
+        // surrogate is best, the runs.
+        let (surrogate, made) = match (task.spec.function(), &imported) {
             (Some(function), None) => {
                 monitor.progress("train", o, tasks.len());
                 if !monitor.proceed() {
                     return Err(Error::Interrupted);
                 }
-                let seed = stream.named(task.name).named("function").rng().random();
+                let seed = stream.named("function").rng().random();
                 let made = function.train(&rows.x, &rows.z, spec.draws, seed)?;
-                let names = made.names.clone();
-                (Some(Made::Function(made)), names)
+                (task.build(set, scales, &made.names, &rows)?, Made::Function(made))
             }
-            (_, Some(draws)) if task.spec.finds_parameters() => {
-                (None, parameters_of(draws.names(), task.name, tasks.len() > 1))
+            (_, Some(draws)) => {
+                let parameters = match task.spec.function().is_some() || task.spec.finds_parameters() {
+                    true => parameters_of(draws.names(), task.name, tasks.len() > 1),
+                    false => Vec::new(),
+                };
+                (task.build(set, scales, &parameters, &rows)?, Made::Imported)
             }
-            _ => (None, Vec::new()),
+            (None, None) => {
+                if !monitor.proceed() {
+                    return Err(Error::Interrupted);
+                }
+                monitor.progress("train", o, tasks.len());
+                let Trained { surrogate, block } =
+                    task.trained(set, scales, &rows, spec, tasks.len(), stream, monitor)?;
+                (surrogate, Made::Trained(Box::new(block)))
+            }
         };
-        outputs.push((task, task.build(set, scales, &parameters, &rows)?, affine, rows, made));
+        outputs.push((task, surrogate, affine, rows, made));
     }
     let names = joint_names(outputs.iter().map(|(task, surrogate, ..)| (task.name, &**surrogate)));
     let imported = imported.map(|draws| reorder(&with_sigma_a(draws, tasks), &names)).transpose()?;
-    for (o, (task, surrogate, _, rows, made)) in outputs.iter_mut().enumerate() {
-        if !monitor.proceed() {
-            return Err(Error::Interrupted);
-        }
-        monitor.progress("train", o, tasks.len());
-        let n_draws = match made {
-            Some(Made::Function(made)) => made.values.cols(),
-            _ => spec.draws,
-        };
-        refuse_too_many(rows.z.len(), n_draws)?;
-        let fit = Fit { surrogate, rows, sigma_a: &task.spec.sigma_a, name: task.name };
-        let stream = stream.named(task.name);
-        let mut block = match (&imported, made.take()) {
-            (Some(draws), _) => {
+    let mut kept = Vec::new();
+    for (task, surrogate, affine, rows, made) in outputs {
+        let fit = Fit { surrogate: &surrogate, rows: &rows, sigma_a: &task.spec.sigma_a, name: task.name };
+        let mut block = match (made, &imported) {
+            (Made::Trained(block), _) => *block,
+            (Made::Function(made), _) => {
+                refuse_too_many(rows.z.len(), made.values.cols())?;
+                fit.made(made)
+            }
+            (Made::Imported, Some(draws)) => {
                 let sizes = blocks.iter().map(|block: &Block| block.coefficients.rows() + 1);
                 fit.imported(draws, sizes.sum())
             }
-            (None, Some(Made::Function(made))) => fit.made(made),
-            (None, Some(Made::Terms(found))) => fit.horseshoe_block(found),
-            (None, None) if task.spec.has_components() => series::train(task, surrogate, rows, spec, stream, monitor)?,
-            (None, None) => fit.train(spec, tasks.len(), stream, monitor)?,
+            (Made::Imported, None) => unreachable!("draws are imported for all outputs or none"),
         };
         let components = surrogate.series().and_then(Series::components);
         block.report.series = components.map(|found| SeriesReport { components: found.len(), share: found.share() });
         block.report.advise();
         blocks.push(block);
+        kept.push((task, surrogate, affine));
     }
+    let outputs = kept;
     refuse_unequal(tasks, &blocks)?;
     monitor.progress("train", tasks.len(), tasks.len());
     // A surrogate that failed on the way has asked to stop.
@@ -531,7 +589,7 @@ pub fn train(
     let outputs = outputs
         .into_iter()
         .zip(blocks)
-        .map(|((task, surrogate, affine, ..), block)| TrainedOutput {
+        .map(|((task, surrogate, affine), block)| TrainedOutput {
             name: task.name.to_string(),
             surrogate,
             affine,
@@ -559,6 +617,8 @@ pub fn restore(
         .zip(reports)
         .map(|(task, report)| {
             let affine = standardisation(set, task)?;
+            let chosen = chosen_spec(task.spec, task.n_inputs, &report);
+            let task = OutputTask { spec: &chosen, ..*task };
             Ok(TrainedOutput {
                 name: task.name.to_string(),
                 surrogate: task.build(set, scales, &report.coefficient_names(), &task.rows(set, affine)?)?,
@@ -572,6 +632,15 @@ pub fn restore(
     let names = joint_names(outputs.iter().map(|o| (o.name.as_str(), &*o.surrogate)));
     let draws = reorder(draws, &names)?;
     Ok(TPosterior { outputs, draws })
+}
+
+/// The surrogate that was trained: of several the one that the report says was taken.
+pub fn chosen_spec(spec: &SurrogateSpec, n_inputs: usize, report: &TReport) -> SurrogateSpec {
+    let chosen = report.choice.as_ref().and_then(|choice| {
+        let candidates = spec.candidates(n_inputs, report.n_runs)?;
+        candidates.into_iter().nth(choice.chosen).map(|(_, spec)| spec)
+    });
+    chosen.unwrap_or_else(|| spec.clone())
 }
 
 /// Refuses rows whose predictions by every draw do not fit into memory.
@@ -622,6 +691,113 @@ fn with_sigma_a(draws: Draws, tasks: &[OutputTask<'_>]) -> Draws {
 }
 
 impl OutputTask<'_> {
+    /// Its surrogate and T-posterior; of several that are to be compared, those of the one that predicts left-out runs best.
+    fn trained(
+        &self,
+        set: &TrainingSet,
+        scales: &[InputScale],
+        rows: &Rows,
+        spec: &TrainSpec,
+        n_outputs: usize,
+        stream: Stream,
+        monitor: &dyn Monitor,
+    ) -> Result<Trained> {
+        if let Some(candidates) = self.spec.candidates(self.n_inputs, rows.runs.len()) {
+            return self.best(candidates, set, scales, rows, spec, stream, monitor);
+        }
+        let sigma_a = &self.spec.sigma_a;
+        if self.spec.finds_parameters() {
+            let all = self.build(set, scales, &[], rows)?;
+            let fit = Fit { surrogate: &all, rows, sigma_a, name: self.name };
+            let found = fit.horseshoe(spec, true, stream, monitor)?;
+            let names: Vec<String> = found.kept.iter().map(|&j| all.names()[j].clone()).collect();
+            let surrogate = self.build(set, scales, &names, rows)?;
+            let block = Fit { surrogate: &surrogate, ..fit }.horseshoe_block(found);
+            return Ok(Trained { surrogate, block });
+        }
+        let surrogate = self.build(set, scales, &[], rows)?;
+        let block = match self.spec.has_components() {
+            true => series::train(self, &surrogate, rows, spec, stream, monitor)?,
+            false => {
+                Fit { surrogate: &surrogate, rows, sigma_a, name: self.name }.train(spec, n_outputs, stream, monitor)?
+            }
+        };
+        Ok(Trained { surrogate, block })
+    }
+
+    /// The candidate with the highest leave-one-run-out log predictive density.
+    fn best(
+        &self,
+        candidates: Vec<Candidate>,
+        set: &TrainingSet,
+        scales: &[InputScale],
+        rows: &Rows,
+        spec: &TrainSpec,
+        stream: Stream,
+        monitor: &dyn Monitor,
+    ) -> Result<Trained> {
+        let mut best: Option<(usize, f64, Trained)> = None;
+        let mut found = Vec::new();
+        for (k, (name, own)) in candidates.iter().enumerate() {
+            monitor.progress("surrogates compared", k, candidates.len());
+            let task = OutputTask { spec: own, ..*self };
+            // The same draws as if it had been named.
+            let trained = match task.trained(set, scales, rows, spec, 1, stream, &Quiet(monitor)) {
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                trained => trained,
+            };
+            let report = |scores: Vec<f64>, left_out: Option<&LeaveOneOut>, failure: Option<String>| {
+                let n = scores.len() as f64;
+                let report = CandidateReport {
+                    name: name.clone(),
+                    log_score: Some(scores.iter().sum::<f64>() / n)
+                        .filter(|score| score.is_finite())
+                        .unwrap_or(f64::NAN),
+                    behind: None,
+                    coverage_90: left_out.map_or(f64::NAN, |left_out| left_out.coverage_90),
+                    q2: left_out.and_then(|left_out| left_out.q2),
+                    failure,
+                };
+                (report, scores)
+            };
+            match trained {
+                Ok(trained) => {
+                    let left_out = &trained.block.report.leave_one_out;
+                    let own = report(left_out.scores_of_runs(&rows.runs), Some(left_out), None);
+                    let score = own.0.log_score;
+                    found.push(own);
+                    if score.is_finite() && best.as_ref().is_none_or(|(_, highest, _)| score > *highest) {
+                        best = Some((k, score, trained));
+                    }
+                }
+                Err(error) => found.push(report(Vec::new(), None, Some(error.to_string()))),
+            }
+        }
+        monitor.progress("surrogates compared", candidates.len(), candidates.len());
+        let Some((chosen, _, mut trained)) = best else {
+            let why = found.iter().find_map(|(report, _)| report.failure.clone()).unwrap_or_default();
+            return Err(Error::failed(
+                format!("T-step of `{}`", self.name),
+                format!("no surrogate can be trained from these runs: {why}"),
+                "make more runs, or name a surrogate",
+            ));
+        };
+        let highest = found[chosen].1.clone();
+        let behind = |scores: &[f64]| {
+            let differences: Vec<f64> = highest.iter().zip(scores).map(|(a, b)| a - b).collect();
+            let n = differences.len() as f64;
+            let mean = differences.iter().sum::<f64>() / n;
+            let variance = differences.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+            (mean, (variance / n).sqrt())
+        };
+        let reports = found.into_iter().map(|(report, scores)| {
+            let is_scored = report.log_score.is_finite();
+            CandidateReport { behind: is_scored.then(|| behind(&scores)), ..report }
+        });
+        trained.block.report.choice = Some(ChoiceReport { chosen, candidates: reports.collect() });
+        Ok(trained)
+    }
+
     /// The surrogate; a function of the calling program with these parameters, a Gaussian process with these rows.
     fn build(
         &self,
@@ -725,10 +901,17 @@ pub fn prior_draw(surrogate: &dyn Surrogate, rng: &mut ChaCha8Rng) -> Option<Vec
     }
 }
 
-/// Draws that were made before their surrogate was known.
+/// A surrogate with its T-posterior.
+struct Trained {
+    surrogate: Arc<dyn Surrogate>,
+    block: Block,
+}
+
+/// Where the draws of an output come from.
 enum Made {
+    Trained(Box<Block>),
     Function(FunctionDraws),
-    Terms(horseshoe::Sampled),
+    Imported,
 }
 
 /// One output's part of the joint draws.
@@ -1020,6 +1203,7 @@ impl Fit<'_> {
             divergences: 0,
             troubled: false,
             warnings: Vec::new(),
+            choice: None,
             terms: None,
             series: None,
         }

@@ -341,6 +341,7 @@ fn report(
         divergences: blocks.iter().map(|block| block.report.divergences).sum(),
         troubled: blocks.iter().any(|block| block.report.troubled),
         warnings: blocks.iter().flat_map(|block| block.report.warnings.clone()).collect(),
+        choice: None,
         terms: None,
         series: None,
     }

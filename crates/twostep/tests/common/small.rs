@@ -118,7 +118,8 @@ impl Small {
 
 /// A surrogate that nothing is known about.
 pub fn trained(surrogate: Arc<dyn Surrogate>) -> TrainedOutput {
-    let leave_one_out = LeaveOneOut { q2: None, coverage_90: f64::NAN, predictions: Vec::new(), unreliable: 0 };
+    let leave_one_out =
+        LeaveOneOut { q2: None, coverage_90: f64::NAN, predictions: Vec::new(), unreliable: 0, log_scores: Vec::new() };
     let report = TReport {
         output: "y".into(),
         method: "given".into(),
@@ -130,6 +131,7 @@ pub fn trained(surrogate: Arc<dyn Surrogate>) -> TrainedOutput {
         divergences: 0,
         troubled: false,
         warnings: Vec::new(),
+        choice: None,
         terms: None,
         series: None,
     };
