@@ -491,7 +491,7 @@ fn a_typo_shows_its_line_and_the_nearest_spelling() {
      17 │ [train]
         ╰────
       help: did you mean "degree"? known are kind, sigma_a, standardise, degree, normalisation,
-            coefficients, residual, gp, sigma_a_degree, sigma_a_coefficients
+            coefficients, q_norm, residual, gp, sigma_a_degree, sigma_a_coefficients
 
     error: 2 problems in study.toml; nothing was run
     "#);

@@ -385,11 +385,15 @@ impl<'d> Parts<'_, 'd> {
         ];
         let normalisation =
             section.read("normalisation", Normalisation::Orthonormal, |field| field.choice(&normalisations));
-        let is_sparse =
-            section.get("coefficients").is_some_and(|field| field.is_text() && field.text() == Some("horseshoe"));
-        let coefficients = match is_sparse {
-            true => None,
-            false => section.read("coefficients", parsed("normal(0, 5)"), |field| field.prior().map(Some)),
+        // A prior has parameters in parentheses, a prior of all coefficients together has none.
+        let named = section.get("coefficients").filter(|field| field.text().is_some_and(|text| !text.contains('(')));
+        let is_sparse = named.is_some();
+        let coefficients = match named {
+            Some(field) => {
+                field.choice(&[("horseshoe", ())])?;
+                None
+            }
+            None => section.read("coefficients", parsed("normal(0, 5)"), |field| field.prior().map(Some)),
         };
         let q_norm = section.read("q_norm", 1.0, |field| {
             let q = field.positive()?;
