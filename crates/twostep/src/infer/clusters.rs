@@ -379,7 +379,7 @@ impl Prepared {
             sigma_a: self.sigma_a,
             series_errors: self.series_errors,
             axes: self.axes.clone(),
-            censored: self.censored,
+            zeros: self.zeros,
             is_linear: self.is_linear.clone(),
             exact: std::sync::OnceLock::new(),
             marginal: std::sync::OnceLock::new(),

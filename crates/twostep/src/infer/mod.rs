@@ -220,7 +220,7 @@ pub struct Prepared {
     /// Whether errors of series are propagated, and the series that were measured on their axes.
     series_errors: bool,
     axes: Vec<Option<Arc<OnAxes>>>,
-    censored: usize,
+    zeros: usize,
     /// Whether the problem is linear-Gaussian, or why not.
     is_linear: std::result::Result<(), String>,
     exact: OnceLock<std::result::Result<LinearGaussian, String>>,
@@ -240,7 +240,7 @@ impl Prepared {
         let sigma_names = sigma_names(&names, &problem.noise);
         let mut all_names = problem.unknowns.names().to_vec();
         let mut marginals: Vec<Marginal> = problem.unknowns.marginals().to_vec();
-        let (mut terms, mut axes, mut censored) = (Vec::new(), Vec::new(), 0);
+        let (mut terms, mut axes, mut zeros) = (Vec::new(), Vec::new(), 0);
         for &o in &measured {
             let (output, noise, data) = (&problem.outputs[o], &problem.noise[o], &problem.measured[o]);
             let family = noise.family.likelihood();
@@ -270,7 +270,7 @@ impl Prepared {
                     "set error = \"independent\", or use normal noise",
                 ));
             }
-            censored += reduced.censored;
+            zeros += reduced.zeros;
             let sigma = match (noise.scale.prior(), &sigma_names[o]) {
                 (Some(prior), Some(name)) => {
                     all_names.push(name.clone());
@@ -328,7 +328,7 @@ impl Prepared {
             sigma_a: spec.sigma_a,
             series_errors: spec.series_errors,
             axes,
-            censored,
+            zeros,
         })
     }
 
@@ -717,10 +717,10 @@ impl IPosterior {
                 prepared.draws.n_draws()
             ));
         }
-        if prepared.censored > 0 {
+        if prepared.zeros > 0 {
             self.warnings.push(format!(
                 "{} zeros were taken as values below 1/2, since they have no logarithm (zeros = \"error\" refuses them)",
-                prepared.censored
+                prepared.zeros
             ));
         }
     }

@@ -51,7 +51,7 @@ impl OnAxes {
         let components = series.components()?;
         let last = data.points.cols() - 1;
         let blocks = experiments(data);
-        let mut out = Reduced { n: data.n, censored: data.censored, constant: data.constant, ..Reduced::default() };
+        let mut out = Reduced { n: data.n, zeros: data.zeros, constant: data.constant, ..Reduced::default() };
         out.classes = scatter(data, &mut out.constant);
         let (mut experiment, mut loadings, mut roots) = (Vec::new(), Vec::new(), Vec::new());
         for (block, groups) in blocks.iter().enumerate() {

@@ -209,8 +209,8 @@ pub struct Reduced {
     pub points: Matrix,
     /// Number of measurements.
     pub n: usize,
-    /// Zeros that were taken as left-censored.
-    pub censored: usize,
+    /// Zeros of a family that has no logarithm of them: values below a bound of its own.
+    pub zeros: usize,
 }
 
 impl Reduced {
@@ -246,6 +246,7 @@ impl Reduced {
                 point_rows.len() - 1
             });
             let (observed, log_jacobian) = family.observe(value).map_err(|why| (i, why))?;
+            out.zeros += usize::from(matches!(observed, Observed::Censored(..)));
             let observed = match (values.sides.get(i).copied().flatten(), observed) {
                 (Some(side), Observed::Gaussian(z) | Observed::Direct(z)) => Observed::Censored(side, z),
                 (_, observed) => observed,
@@ -265,7 +266,6 @@ impl Reduced {
                     out.rows.push(Row { z, sd, times, extra: 0.0, kind: RowKind::Value, point });
                 }
                 Observed::Censored(side, z) => {
-                    out.censored += 1;
                     out.rows.push(Row { z, sd, times, extra: 0.0, kind: RowKind::Side(side), point });
                 }
             }

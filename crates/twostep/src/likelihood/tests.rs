@@ -268,3 +268,18 @@ fn errors_are_integrated_out() {
         }
     }
 }
+
+#[test]
+fn bounds_of_the_file_are_no_zeros() {
+    let known = Matrix::zeros(3, 0);
+    let zeros = |family: Family, y: &[f64], sides: &[Option<Side>]| {
+        let values = Values { y, scales: None, sides, known: &known };
+        let reduced = Reduced::new(&*family.likelihood(), &Scale::Fixed(0.5), &values, ErrorSharing::Shared, true);
+        let reduced = reduced.expect("measurements that the family can produce");
+        (reduced.zeros, reduced.rows.len())
+    };
+    let sides = [Some(Side::Below), None, Some(Side::Above)];
+    assert_eq!(zeros(Family::Normal, &[0.0, 1.0, 2.0], &sides), (0, 2));
+    let log_normal = Family::LogNormal { refuse_zeros: false };
+    assert_eq!(zeros(log_normal, &[0.0, 1.0, 2.0], &[None, None, Some(Side::Above)]), (1, 2));
+}
