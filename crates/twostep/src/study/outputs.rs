@@ -321,13 +321,7 @@ impl<'d> Parts<'_, 'd> {
     fn process(&self, section: &Section<'_>, trend: Option<SurrogateKind>) -> Option<SurrogateKind> {
         let inputs = self.inputs(self.has_components());
         let section_of_gp = section.get("gp").and_then(|field| field.section(&["kernel", "length", "sd", "carrier"]));
-        let default = GpSpec {
-            kernel: Kernel::default(),
-            length: None,
-            length_of: Vec::new(),
-            sd: parsed("half-normal(1)")?,
-            carrier: None,
-        };
+        let default = GpSpec::default();
         let gp = section_of_gp.map_or(Some(default.clone()), |section| {
             let kernels = [Kernel::Matern52, Kernel::SquaredExponential].map(|kernel| (kernel.name(), kernel));
             let kernel = section.read("kernel", default.kernel, |field| field.choice(&kernels));

@@ -1,7 +1,7 @@
 //! Surrogates that are worth a try, from which the runs choose.
 
 use super::pce::n_terms;
-use super::{GpSpec, Kernel, Normalisation, SigmaA, SurrogateKind, SurrogateSpec};
+use super::{GpSpec, Normalisation, SigmaA, SurrogateKind, SurrogateSpec};
 use crate::prior::Marginal;
 
 /// Which surrogates are compared.
@@ -50,11 +50,9 @@ impl Choice {
         let of = |kind: SurrogateKind| SurrogateSpec { kind, ..spec.clone() };
         match self {
             Self::Any { sigma_a } => {
-                let prior = parsed("normal(0, 5)");
-                let mut out = dense(dim, runs, &|degree| {
-                    let normalisation = Normalisation::Orthonormal;
-                    of(SurrogateKind::Pce { degree, normalisation, coefficients: prior.clone(), q_norm: 1.0 })
-                });
+                let normalisation = Normalisation::Orthonormal;
+                let polynomials = Self::Degree { normalisation, coefficients: parsed("normal(0, 5)"), q_norm: 1.0 };
+                let mut out = polynomials.candidates(spec, dim, runs);
                 out.extend(sparse(dim, runs, 1.0, &of));
                 if runs <= MOST_RUNS {
                     out.extend(processes(dim, runs, sigma_a.as_ref(), &of));
@@ -104,15 +102,8 @@ fn processes(
     of: &dyn Fn(SurrogateKind) -> SurrogateSpec,
 ) -> Vec<Candidate> {
     let process = |name: &str, degree: usize| {
-        let gp = GpSpec {
-            kernel: Kernel::default(),
-            length: None,
-            length_of: Vec::new(),
-            sd: parsed("half-normal(1)"),
-            carrier: None,
-        };
         let normalisation = Normalisation::Orthonormal;
-        let spec = of(SurrogateKind::Gp { degree, normalisation, coefficients: (0.0, 5.0), gp });
+        let spec = of(SurrogateKind::Gp { degree, normalisation, coefficients: (0.0, 5.0), gp: GpSpec::default() });
         // What a process cannot explain is small beside the outputs' sd.
         let sigma_a = sigma_a.cloned().unwrap_or_else(|| SigmaA::Prior(parsed("half-normal(0.1)")));
         (name.to_owned(), SurrogateSpec { sigma_a, ..spec })

@@ -67,6 +67,13 @@ pub struct GpSpec {
     pub carrier: Option<usize>,
 }
 
+impl Default for GpSpec {
+    fn default() -> Self {
+        let sd = "half-normal(1)".parse().expect("a prior of the library");
+        Self { kernel: Kernel::default(), length: None, length_of: Vec::new(), sd, carrier: None }
+    }
+}
+
 impl GpSpec {
     /// The prior of the length scale of an input, of so many. What a polynomial of low degree cannot follow varies within a quarter of the range or
     /// so; distances grow with the root of the number of inputs.

@@ -156,14 +156,16 @@ fn degrees_of(name: &str) -> Option<Vec<usize>> {
     inner.split(',').map(|degree| degree.parse().ok()).collect()
 }
 
-/// Whether a term is among those of this total degree by the quasi-norm `(sum_d j_d^q)^(1/q)`: below one it keeps few terms of many inputs.
-fn is_within(degrees: &[usize], degree: usize, q_norm: f64) -> bool {
-    if q_norm == 1.0 {
-        return degrees.iter().sum::<usize>() <= degree;
+/// The terms of this total degree by the quasi-norm `(sum_d j_d^q)^(1/q)`: all for one, few of many inputs below.
+fn terms_within(dim: usize, degree: usize, q_norm: f64) -> Vec<Vec<usize>> {
+    let mut terms = total_degree(dim, degree);
+    if q_norm != 1.0 {
+        // A term of one input alone has exactly the degree, but for rounding.
+        let most = (degree as f64).powf(q_norm) * (1.0 + 1e-9);
+        let sum = |term: &[usize]| term.iter().map(|&j| (j as f64).powf(q_norm)).sum::<f64>();
+        terms.retain(|term| sum(term) <= most);
     }
-    let sum: f64 = degrees.iter().filter(|j| **j > 0).map(|&j| (j as f64).powf(q_norm)).sum();
-    // A term of one input alone has exactly the degree, but for rounding.
-    sum <= (degree as f64).powf(q_norm) * (1.0 + 1e-9)
+    terms
 }
 
 /// Tensor Legendre polynomials `psi_p(x) = factor_p prod_d P_{degrees[p][d]}(u_d(x_d))`.
@@ -398,31 +400,27 @@ pub struct PolynomialChaos {
     basis: Basis,
     names: Vec<String>,
     priors: Vec<Marginal>,
-    normalisation: Normalisation,
     has_horseshoe: bool,
 }
 
 impl PolynomialChaos {
     /// The expansion of total degree `degree`, every coefficient with the same prior.
     pub fn new(degree: usize, normalisation: Normalisation, prior: Marginal, scales: Vec<InputScale>) -> Self {
-        let basis = Basis::new(scales, degree, normalisation);
-        let names = basis.names();
-        let priors = vec![prior; basis.len()];
-        Self { basis, names, priors, normalisation, has_horseshoe: false }
+        Self::within(degree, 1.0, normalisation, prior, scales)
     }
 
-    /// The terms of it whose degrees have a quasi-norm of at most its own, see [`SurrogateKind::Pce`](super::SurrogateKind).
-    #[must_use]
-    pub fn truncated(self, q_norm: f64) -> Self {
-        let Basis { scales, degrees, max_degree, .. } = self.basis;
-        let kept: Vec<bool> = degrees.iter().map(|row| is_within(row, max_degree, q_norm)).collect();
-        let normalisation = self.normalisation;
-        let degrees = degrees.into_iter().zip(&kept).filter(|(_, kept)| **kept).map(|(row, _)| row).collect();
-        let mut priors = self.priors;
-        let mut kept = kept.into_iter();
-        priors.retain(|_| kept.next().unwrap_or(true));
+    /// The same with those terms only whose degrees have a quasi-norm of at most `degree`, see
+    /// [`SurrogateKind::Pce`](super::SurrogateKind).
+    pub fn within(
+        degree: usize,
+        q_norm: f64,
+        normalisation: Normalisation,
+        prior: Marginal,
+        scales: Vec<InputScale>,
+    ) -> Self {
+        let degrees = terms_within(scales.len(), degree, q_norm);
         let basis = Basis::of_terms(scales, degrees, normalisation);
-        Self { names: basis.names(), basis, priors, ..self }
+        Self { names: basis.names(), priors: vec![prior; basis.len()], basis, has_horseshoe: false }
     }
 
     /// An orthonormal expansion whose coefficients have a horseshoe prior together: all terms within this degree and quasi-norm, or those
@@ -436,18 +434,15 @@ impl PolynomialChaos {
         scales: Vec<InputScale>,
         terms: &[String],
     ) -> std::result::Result<Self, String> {
-        let normalisation = Normalisation::Orthonormal;
-        let basis = if terms.is_empty() {
-            let mut degrees = total_degree(scales.len(), degree);
-            degrees.retain(|row| is_within(row, degree, q_norm));
-            Basis::of_terms(scales, degrees, normalisation)
-        } else {
-            let dim = scales.len();
-            let of_term =
-                |name: &String| degrees_of(name).filter(|degrees| degrees.len() == dim).ok_or_else(|| name.clone());
-            Basis::of_terms(scales, terms.iter().map(of_term).collect::<std::result::Result<_, _>>()?, normalisation)
+        let dim = scales.len();
+        let of_term =
+            |name: &String| degrees_of(name).filter(|degrees| degrees.len() == dim).ok_or_else(|| name.clone());
+        let degrees = match terms {
+            [] => terms_within(dim, degree, q_norm),
+            terms => terms.iter().map(of_term).collect::<std::result::Result<_, _>>()?,
         };
-        Ok(Self { names: basis.names(), basis, priors: Vec::new(), normalisation, has_horseshoe: true })
+        let basis = Basis::of_terms(scales, degrees, Normalisation::Orthonormal);
+        Ok(Self { names: basis.names(), basis, priors: Vec::new(), has_horseshoe: true })
     }
 }
 
@@ -536,6 +531,25 @@ mod tests {
         assert_eq!(total_degree(1, 5).len(), 6);
         assert_eq!(total_degree(8, 3).len(), 165);
         assert_eq!(total_degree(2, 1), [vec![0, 0], vec![0, 1], vec![1, 0]]);
+    }
+
+    /// With `(sqrt(a) + sqrt(b))^2 <= 4` there are the terms of one input alone, and the product of both.
+    #[test]
+    fn a_quasi_norm_keeps_few_terms_of_many_inputs() {
+        assert_eq!(terms_within(2, 4, 1.0), total_degree(2, 4));
+        let few = terms_within(2, 4, 0.5);
+        assert!(few.len() == 10 && few.contains(&vec![1, 1]) && few.contains(&vec![0, 4]), "{few:?}");
+    }
+
+    #[test]
+    fn sparse_terms_are_known_by_their_names() {
+        let some = ["c[0,0]", "c[0,3]", "c[2,1]"].map(String::from);
+        let pce = PolynomialChaos::sparse(0, 1.0, vec![unit(), unit()], &some).expect("terms of two inputs");
+        assert_eq!((pce.names(), pce.basis.degrees()), (&some[..], &[vec![0, 0], vec![0, 3], vec![2, 1]][..]));
+        for wrong in ["c[1]", "c[1,x]", "alpha"] {
+            let refused = PolynomialChaos::sparse(0, 1.0, vec![unit(), unit()], &[wrong.to_owned()]);
+            assert_eq!(refused.err().as_deref(), Some(wrong));
+        }
     }
 
     #[test]

@@ -157,8 +157,8 @@ impl SurrogateSpec {
     ) -> Result<Box<dyn Surrogate>> {
         Ok(match &self.kind {
             SurrogateKind::Pce { degree, normalisation, coefficients, q_norm } => {
-                let full = PolynomialChaos::new(*degree, *normalisation, coefficients.clone(), scales.to_vec());
-                Box::new(if *q_norm == 1.0 { full } else { full.truncated(*q_norm) })
+                let coefficients = coefficients.clone();
+                Box::new(PolynomialChaos::within(*degree, *q_norm, *normalisation, coefficients, scales.to_vec()))
             }
             SurrogateKind::SparsePce { degree, q_norm } => {
                 let built = PolynomialChaos::sparse(*degree, *q_norm, scales.to_vec(), parameters);

@@ -518,7 +518,10 @@ pub fn train(
     for (o, task) in tasks.iter().enumerate() {
         let affine = standardisation(set, task)?;
         let rows = task.rows(set, affine)?;
-        refuse_too_many(rows.z.len(), spec.draws)?;
+        // How many draws a function of the calling program makes, it says itself.
+        if task.spec.function().is_none() || imported.is_some() {
+            refuse_too_many(rows.z.len(), spec.draws)?;
+        }
         let stream = stream.named(task.name);
         // What a function of the calling program has for parameters, its draws say; what terms of a polynomial matter, and which
         // surrogate is best, the runs.
@@ -533,7 +536,7 @@ pub fn train(
                 (task.build(set, scales, &made.names, &rows)?, Made::Function(made))
             }
             (_, Some(draws)) => {
-                let parameters = match task.spec.function().is_some() || task.spec.finds_parameters() {
+                let parameters = match task.spec.finds_parameters() {
                     true => parameters_of(draws.names(), task.name, tasks.len() > 1),
                     false => Vec::new(),
                 };
