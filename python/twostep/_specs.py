@@ -92,10 +92,10 @@ class Normal(Distribution):
     """``normal(mean, sd)``; as noise of measurements, ``Normal(sd=...)``: a number, a prior, or ``"column"``.
 
     As noise, ``multiplier`` is the prior of what sds of a column are multiplied by, and ``relative``, a number or a prior, makes
-    the variance ``sd^2 + (relative eta)^2``.
+    the variance ``sd^2 + (relative eta)^2``. ``covariance`` in place of ``sd`` is that of all measurements: a matrix, or the path of a CSV file.
     """
 
-    _family, _parameters, _options = "normal", ("mean", "sd"), ("multiplier", "relative")
+    _family, _parameters, _options = "normal", ("mean", "sd"), ("multiplier", "relative", "covariance")
 
     def __init__(
         self,
@@ -106,18 +106,21 @@ class Normal(Distribution):
         upper: Number | None = None,
         multiplier: PriorLike | None = None,
         relative: Number | PriorLike | None = None,
+        covariance: Any = None,
     ) -> None:
-        super().__init__(mean=mean, sd=sd, lower=lower, upper=upper, multiplier=multiplier, relative=relative)
+        super().__init__(
+            mean=mean, sd=sd, lower=lower, upper=upper, multiplier=multiplier, relative=relative, covariance=covariance
+        )
 
 
 class LogNormal(Distribution):
     """``log-normal(mean, sd)`` of the logarithm; as noise, ``LogNormal(sd=...)``, the sd of the logarithm.
 
     ``zeros`` says what noise does with measurements of zero: ``"censor"`` or ``"error"``; ``multiplier`` is the prior of what
-    sds of a column are multiplied by.
+    sds of a column are multiplied by. ``covariance`` is that of the logarithms, as in :class:`Normal`.
     """
 
-    _family, _parameters, _options = "log-normal", ("mean", "sd"), ("zeros", "multiplier")
+    _family, _parameters, _options = "log-normal", ("mean", "sd"), ("zeros", "multiplier", "covariance")
 
     def __init__(
         self,
@@ -128,8 +131,11 @@ class LogNormal(Distribution):
         upper: Number | None = None,
         zeros: str | None = None,
         multiplier: PriorLike | None = None,
+        covariance: Any = None,
     ) -> None:
-        super().__init__(mean=mean, sd=sd, lower=lower, upper=upper, zeros=zeros, multiplier=multiplier)
+        super().__init__(
+            mean=mean, sd=sd, lower=lower, upper=upper, zeros=zeros, multiplier=multiplier, covariance=covariance
+        )
 
 
 class StudentT(Distribution):
@@ -323,7 +329,7 @@ class Unknown(Spec):
     """An input to infer: where it is simulated, and its prior.
 
     Without a ``prior`` it is uniform on its ``scale``, ``"linear"`` or ``"log"``. The prior is truncated to the range unless
-    ``truncate`` is false.
+    ``truncate`` is false. With ``per="experiment"`` it has a value of its own in each experiment of the measurements.
     """
 
     range: tuple[Number, Number]
@@ -331,6 +337,7 @@ class Unknown(Spec):
     scale: Optional[str] = None
     unit: Optional[str] = None
     truncate: Optional[bool] = None
+    per: Optional[str] = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -425,7 +432,7 @@ def surrogate(section: Any) -> Any:
     """The surrogate of a section."""
     if not isinstance(section, Mapping):
         return section
-    kinds: dict[str, type[Surrogate]] = {"pce": PCE, "gp": GP, "formula": Formula}
+    kinds: dict[str, type[Surrogate]] = {"pce": PCE, "gp": GP, "formula": Formula, "auto": Auto}
     kind = kinds.get(section.get("kind", ""))
     # What is wrong with it is said when the study is checked.
     return kind._read({k: v for k, v in section.items() if k != "kind"}) if kind else section
@@ -437,7 +444,7 @@ class Output(Spec):
 
     ``over`` is the coordinate of a series with its range, ``{"t": (1, 14)}``, and ``at`` its values where the simulator does not
     return them; its principal components have a surrogate each, unless ``series="coordinate"`` makes every value a training row.
-    ``scale="log"`` lets the surrogate model the logarithm.
+    ``scale="log"`` lets the surrogate model the logarithm. ``offset`` is the prior of what all its measurements have besides, on that scale.
     """
 
     scale: Optional[str] = None
@@ -448,6 +455,7 @@ class Output(Spec):
     series: Optional[str] = None
     surrogate: Optional[Union[Surrogate, Mapping[str, Any]]] = None
     noise: Optional[Union[Distribution, Mapping[str, Any]]] = None
+    offset: Optional[PriorLike] = None
 
     @classmethod
     def _read(cls, section: Mapping[str, Any]) -> Output:
@@ -531,11 +539,14 @@ class Measurements(Spec):
     """Measurements and their noise.
 
     ``file`` is a table with a column for each condition and output: a DataFrame, a Dataset, a dict of columns, or the path of a
-    CSV file.
+    CSV file. ``experiments`` are the names in its column ``experiment``, where unknowns have a value for each; ``offset`` is the prior of what
+    all measurements of an output have besides.
     """
 
     file: Optional[TableLike] = None
     noise: Optional[Union[Distribution, Mapping[str, Any]]] = None
+    experiments: Optional[Sequence[str]] = None
+    offset: Optional[PriorLike] = None
     synthetic: Optional[Synthetic] = None
     _nested: ClassVar[dict[str, type[Spec]]] = {"synthetic": Synthetic}
 

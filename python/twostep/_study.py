@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional, Union
 
+import numpy as np
 import pandas as pd
 
 from . import _specs as specs
@@ -185,9 +186,25 @@ class Study(Stages):
                 section[key] = os.fspath(table)
                 if place is not None:
                     section[key] = _moved(section[key], self._base, place)
+        self._write_covariances(out, tables, place)
         if place is not None and place != self._base:
             _move_simulator(out["simulator"], self._base, place)
         return out
+
+    def _write_covariances(self, out: dict[str, Any], tables: Path, place: Optional[Path]) -> None:
+        """Covariances of noise as files."""
+        named = {f"covariance_{name}": section for name, section in out.get("outputs", {}).items()}
+        for name, section in {"covariance": out.get("measurements", {}), **named}.items():
+            noise = section.get("noise", {})
+            covariance = noise.get("covariance") if isinstance(noise, Mapping) else None
+            if isinstance(covariance, (str, os.PathLike)):
+                path = os.fspath(covariance)
+                noise["covariance"] = path if place is None else _moved(path, self._base, place)
+            elif covariance is not None:
+                file = tables / f"{name}.csv"
+                rows = np.asarray(covariance, dtype=float).tolist()
+                file.write_text("".join(",".join(map(repr, row)) + "\n" for row in rows), encoding="utf-8")
+                noise["covariance"] = file.name if place is not None else str(file)
 
     def _text(self, tables: Path) -> str:
         return _twostep.write_toml(json.dumps(self._document(tables)))

@@ -76,6 +76,11 @@ impl Expression {
         Ok(Self { variables, source, program })
     }
 
+    /// Names of the arguments, in their order.
+    pub fn variables(&self) -> &[String] {
+        &self.variables
+    }
+
     /// Indices of the variables that the value depends on, ascending.
     pub fn variables_used(&self) -> Vec<usize> {
         let variable = |instruction: &Instruction| match instruction {

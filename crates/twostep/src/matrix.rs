@@ -114,6 +114,18 @@ impl Matrix {
         matmul(self.view_mut(), Accum::Replace, a.view(), b.view().subrows(0, a.cols), 1.0, Par::Seq);
     }
 
+    /// `self = a b` with the rows of b from `first` on, as many as a has columns.
+    pub(crate) fn set_product_from(&mut self, a: &Matrix, b: &Matrix, first: usize) {
+        self.reshape(a.rows, b.cols);
+        matmul(self.view_mut(), Accum::Replace, a.view(), b.view().subrows(first, a.cols), 1.0, Par::Seq);
+    }
+
+    /// `self += a b'` with the rows of b from `first` on, as many as self has columns.
+    pub(crate) fn add_product_transposed_from(&mut self, a: &Matrix, b: &Matrix, first: usize) {
+        let n = self.cols;
+        matmul(self.view_mut(), Accum::Add, a.view(), b.view().subrows(first, n).transpose(), 1.0, Par::Seq);
+    }
+
     /// `self = a b'`.
     pub fn set_product_transposed(&mut self, a: &Matrix, b: &Matrix) {
         self.reshape(a.rows, b.rows);

@@ -494,7 +494,7 @@ fn contradicting_outputs_have_two_modes() {
     let problem = Problem {
         outputs: &outputs,
         draws: &Draws::new(names, values),
-        unknowns: Prior::new(vec!["a".into()], vec![unknown.clone()]).unwrap(),
+        unknowns: Prior::new(vec!["a".into()], vec![unknown.clone()]).unwrap().into(),
         noise: vec![NoiseSpec { family: Family::Normal, scale: Scale::Prior(prior.clone()) }; 2],
         measured: &measured,
         derived: Vec::new(),

@@ -61,7 +61,7 @@ impl Linear {
         let problem = Problem {
             outputs: &posterior.outputs,
             draws: &posterior.draws,
-            unknowns: Prior::new(vec!["omega".into()], vec![marginal(self.omega)]).unwrap(),
+            unknowns: Prior::new(vec!["omega".into()], vec![marginal(self.omega)]).unwrap().into(),
             noise: vec![NoiseSpec { family: Family::Normal, scale: Scale::Fixed(0.1) }],
             measured: &measured,
             derived: Vec::new(),

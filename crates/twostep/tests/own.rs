@@ -139,7 +139,7 @@ fn inferred_by(posterior: &TPosterior, engine: Engine, methods: Vec<Method>) -> 
     let problem = Problem {
         outputs: &posterior.outputs,
         draws: &posterior.draws,
-        unknowns: Prior::new(vec!["omega".into()], vec![marginal("normal(0, 1, lower=-1, upper=1)")]).unwrap(),
+        unknowns: Prior::new(vec!["omega".into()], vec![marginal("normal(0, 1, lower=-1, upper=1)")]).unwrap().into(),
         noise: vec![NoiseSpec { family: Family::Normal, scale: Scale::Fixed(0.1) }],
         measured: &measured,
         derived: Vec::new(),

@@ -154,7 +154,9 @@ fn answer(posterior: &TPosterior, method: Method, engine: Engine, sigma_a: bool)
     let measured =
         [Measured { output: "y".into(), y: vec![1.45, 1.52, 1.6], known: Matrix::zeros(3, 0), ..Measured::default() }];
     let problem = Problem {
-        unknowns: Prior::new(vec!["a".into()], vec![marginal("normal(0, 0.5)").truncated(-1.0, 1.0).unwrap()]).unwrap(),
+        unknowns: Prior::new(vec!["a".into()], vec![marginal("normal(0, 0.5)").truncated(-1.0, 1.0).unwrap()])
+            .unwrap()
+            .into(),
         outputs: &posterior.outputs,
         draws: &posterior.draws,
         noise: vec![NoiseSpec { family: Family::Normal, scale: Scale::Prior(marginal("half-normal(0.2)")) }],

@@ -66,15 +66,16 @@ impl Enough {
 /// The table and the advice of one setting.
 fn block(study: &Study, result: &EnoughResult) -> String {
     let enough = &result.enough;
-    let several = study.unknowns.len() > 1;
-    let header = study.unknowns.iter().flat_map(|unknown| {
+    let inferred = study.inferred();
+    let several = inferred.len() > 1;
+    let header = inferred.iter().flat_map(|unknown| {
         let of = if several { format!(" of {}", unknown.name) } else { String::new() };
         [format!("width{of}"), "of the prior's".to_owned(), format!("surrogate share{of}")]
     });
     let mut grid = Grid::new(["runs".to_owned()].into_iter().chain(header).collect(), 1);
     for size in &enough.widths_by_runs {
         let mark = if size.prior_in_charge { " (prior)" } else { "" };
-        let cells = study.unknowns.iter().filter_map(|unknown| size.unknowns.get(&unknown.name)).flat_map(|width| {
+        let cells = inferred.iter().filter_map(|unknown| size.unknowns.get(&unknown.name)).flat_map(|width| {
             let [mean, low, high] = rounded([width.width, width.range[0], width.range[1]], width.width);
             let of_prior = format!("{:.0} %", 100.0 * width.of_prior);
             [format!("{mean} ({low} to {high})"), of_prior, share(&width.surrogate_share)]

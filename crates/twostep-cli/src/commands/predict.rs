@@ -70,7 +70,7 @@ impl Predict {
                 "predictions": super::records(&predictions)?,
             }));
         }
-        let mut text = table(&predictions, study.conditions.len())?;
+        let mut text = table(&predictions)?;
         let measurements = self.measurements.as_ref().map_or(String::new(), |file| format!(" from {}", file.display()));
         text.push_str(&format!("\nby {method}{measurements}; output and new measurement as [5 %, 95 %]\n"));
         if let Some(path) = &self.save {
@@ -80,8 +80,9 @@ impl Predict {
     }
 }
 
-fn table(predictions: &Table, n_conditions: usize) -> Result<String, Error> {
-    let names: Vec<String> = predictions.names().take(n_conditions).map(str::to_owned).collect();
+fn table(predictions: &Table) -> Result<String, Error> {
+    // Conditions, and the experiment where there are several.
+    let names: Vec<String> = predictions.names().take_while(|name| *name != "output").map(str::to_owned).collect();
     let known: Vec<Vec<String>> = names.iter().map(|name| predictions.texts(name)).collect::<Result<_, _>>()?;
     let outputs = predictions.texts("output")?;
     let column = |name| predictions.optional_numbers(name);
@@ -90,7 +91,7 @@ fn table(predictions: &Table, n_conditions: usize) -> Result<String, Error> {
     let value = |column: &[Option<f64>], i: usize| column[i].unwrap_or(f64::NAN);
     let header =
         names.into_iter().chain(["output", "mean", "output in", "measurement in"].map(str::to_owned)).collect();
-    let mut grid = Grid::new(header, n_conditions + 1);
+    let mut grid = Grid::new(header, known.len() + 1);
     for i in 0..predictions.n_rows() {
         let width = value(&high, i) - value(&low, i);
         let [mean, low, high] = rounded([value(&mean, i), value(&low, i), value(&high, i)], width);

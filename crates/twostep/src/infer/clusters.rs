@@ -380,6 +380,8 @@ impl Prepared {
             series_errors: self.series_errors,
             axes: self.axes.clone(),
             zeros: self.zeros,
+            is_placed: self.is_placed,
+            offsets: self.offsets.clone(),
             is_linear: self.is_linear.clone(),
             exact: std::sync::OnceLock::new(),
             marginal: std::sync::OnceLock::new(),

@@ -18,6 +18,8 @@ const MAX_POINTS: usize = 20_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Conditioned {
     basis: Basis,
+    /// Places of its unknowns among all.
+    places: Vec<usize>,
     /// K coefficients of S draws for each class.
     classes: Vec<Panels>,
 }
@@ -29,6 +31,7 @@ pub(crate) struct Features {
     value: Matrix,
     table: Vec<f64>,
     bar: Matrix,
+    by_own: Vec<f64>,
     sums: PullSums,
 }
 
@@ -79,12 +82,21 @@ impl Conditioned {
         data: &Reduced,
     ) -> Option<Self> {
         let separated = surrogate.separated(n_unknowns, &data.points)?;
-        let surrogate_basis = separated.basis();
+        let (surrogate_basis, n_own) = (separated.basis(), separated.places().len());
         let degree = 2 * surrogate_basis.degree();
-        let per_input = degree + 1;
-        let n_points = per_input.checked_pow(u32::try_from(n_unknowns).ok()?).filter(|&n| n <= MAX_POINTS)?;
-        let scales: Vec<InputScale> = surrogate_basis.scales()[..n_unknowns].to_vec();
-        let basis = Basis::new(scales.clone(), degree, Normalisation::Orthonormal);
+        let mut scales: Vec<InputScale> = surrogate_basis.scales()[..n_own].to_vec();
+        let mut places = separated.places().to_vec();
+        let mut n_nodes = vec![degree + 1; n_own];
+        let basis = match separated.added() {
+            None => Basis::new(scales.clone(), degree, Normalisation::Orthonormal),
+            Some((place, (lower, upper))) => {
+                scales.push(InputScale { lower, upper, log: false });
+                places.push(place);
+                n_nodes.push(3);
+                Basis::with_added(scales.clone(), surrogate_basis.degree(), Normalisation::Orthonormal)
+            }
+        };
+        let n_points = n_nodes.iter().try_fold(1_usize, |n, &own| n.checked_mul(own).filter(|n| *n <= MAX_POINTS))?;
         let general = separated.direct_cost();
         // Up to this factor the conditioned form still wins: it needs no matrix product and opens the closed form of E-Log-Lik.
         const WORTH: usize = 4;
@@ -92,22 +104,22 @@ impl Conditioned {
             return None;
         }
         // The residual polynomial has degree 2d in each unknown; its product with a basis function has degree 4d, which
-        // 2d + 1 Gauss-Legendre nodes integrate exactly: projection loses nothing but rounding.
-        let (nodes, weights) = gauss_legendre(per_input);
-        let digits = |q: usize| (0..n_unknowns).map(move |d| (q / per_input.pow(d as u32)) % per_input);
-        let omega = Matrix::from_fn(n_points, n_unknowns, |q, d| {
-            let digit = digits(q).nth(d).expect("d is an input");
-            scales[d].at_fraction(0.5 * (nodes[digit] + 1.0))
+        // 2d + 1 Gauss-Legendre nodes integrate exactly: projection loses nothing but rounding. In an added unknown d is one.
+        let rules: Vec<_> = n_nodes.iter().map(|&n| gauss_legendre(n)).collect();
+        let strides: Vec<usize> = (0..n_nodes.len()).map(|d| n_nodes[..d].iter().product()).collect();
+        let digit = |q: usize, d: usize| (q / strides[d]) % n_nodes[d];
+        let omega = Matrix::from_fn(n_points, scales.len(), |q, d| {
+            scales[d].at_fraction(0.5 * (rules[d].0[digit(q, d)] + 1.0))
         });
         let mut psi = Matrix::default();
         basis.features(&omega, &mut psi, &mut Vec::new());
-        let projection = Matrix::from_fn(basis.len(), n_points, |k, q| {
-            psi[(q, k)] * digits(q).map(|digit| 0.5 * weights[digit]).product::<f64>()
-        });
+        let node_weight = |q: usize| (0..scales.len()).map(|d| 0.5 * rules[d].1[digit(q, d)]).product::<f64>();
+        let projection = Matrix::from_fn(basis.len(), n_points, |k, q| psi[(q, k)] * node_weight(q));
 
-        let of_unknowns = surrogate_basis.products(0..n_unknowns, &omega);
+        let of_unknowns = surrogate_basis.products(0..n_own, &omega);
         let of_unknowns =
             Matrix::from_fn(n_points, surrogate_basis.len(), |q, p| surrogate_basis.factor(p) * of_unknowns[(q, p)]);
+        let added = |q: usize| separated.added().map_or(0.0, |_| omega[(q, n_own)]);
         let mut values = vec![Vec::new(); data.classes.len()];
         let value = |group: &Group| (group.point, group.mean - shift, group.weight.sqrt());
         data.groups.iter().for_each(|group| values[group.class].push(value(group)));
@@ -116,7 +128,7 @@ impl Conditioned {
         let residuals: Vec<Matrix> = (0..n_points)
             .into_par_iter()
             .map(|q| {
-                let weights = separated.weights(of_unknowns.row(q), coefficients);
+                let weights = separated.weights(of_unknowns.row(q), added(q), coefficients);
                 let mut out = Matrix::zeros(reduced.len(), n_draws);
                 for (c, reduced) in reduced.iter().enumerate() {
                     add_residuals(reduced, &weights, out.row_mut(c));
@@ -130,7 +142,7 @@ impl Conditioned {
             coefficients.set_product(&projection, &residual);
             Panels::new(&coefficients)
         };
-        Some(Self { basis, classes: (0..data.classes.len()).map(polynomials).collect() })
+        Some(Self { basis, places, classes: (0..data.classes.len()).map(polynomials).collect() })
     }
 
     /// Multiplications for the residuals of one draw.
@@ -140,7 +152,8 @@ impl Conditioned {
 
     /// The same for some of the draws.
     pub(crate) fn select(&self, draws: &[usize]) -> Self {
-        Self { basis: self.basis.clone(), classes: self.classes.iter().map(|m| m.select(draws)).collect() }
+        let classes = self.classes.iter().map(|m| m.select(draws)).collect();
+        Self { basis: self.basis.clone(), places: self.places.clone(), classes }
     }
 
     /// The polynomials averaged over draws with weights that sum to one, as a single draw.
@@ -150,7 +163,8 @@ impl Conditioned {
             class.pull(weights, &mut Vec::new(), mean.data_mut());
             Panels::new(&mean)
         };
-        Self { basis: self.basis.clone(), classes: self.classes.iter().map(averaged).collect() }
+        let classes = self.classes.iter().map(averaged).collect();
+        Self { basis: self.basis.clone(), places: self.places.clone(), classes }
     }
 
     /// The polynomials of a class.
@@ -160,14 +174,18 @@ impl Conditioned {
 
     /// Sets the unknowns.
     pub(crate) fn set(&self, omega: &[f64], features: &mut Features) {
-        features.x.reshape(1, omega.len());
-        features.x.row_mut(0).copy_from_slice(omega);
+        features.x.reshape(1, self.places.len());
+        features.x.row_mut(0).iter_mut().zip(&self.places).for_each(|(x, &place)| *x = omega[place]);
         self.basis.features(&features.x, &mut features.value, &mut features.table);
     }
 
     /// Values of the basis at some rows of unknowns together.
     pub(crate) fn set_points(&self, omega: &Matrix, rows: Range<usize>, out: &mut Vec<Lanes>, table: &mut Vec<Lanes>) {
-        self.basis.features_of_points(omega, rows, out, table);
+        if self.has_all(omega.cols()) {
+            return self.basis.features_of_points(omega, rows, out, table);
+        }
+        let own = Matrix::from_fn(rows.len(), self.places.len(), |p, d| omega[(rows.start + p, self.places[d])]);
+        self.basis.features_of_points(&own, 0..rows.len(), out, table);
     }
 
     /// `residuals[c, s] = R_c,s(omega)`.
@@ -182,11 +200,28 @@ impl Conditioned {
     pub(crate) fn pull(&self, c: usize, bar: &[f64], features: &mut Features, by_omega: &mut [f64]) {
         features.bar.reshape(1, self.basis.len());
         self.classes[c].pull(bar, &mut features.sums, features.bar.row_mut(0));
-        self.basis.pull_row(features.x.row(0), features.bar.row(0), by_omega, &mut features.table);
+        let Features { x, table, bar, by_own, .. } = features;
+        self.pull_row(x.row(0), bar.row(0), table, by_own, by_omega);
     }
 
     /// `by_omega[d] += sum_k bar[k] dpsi_k/domega_d` at the unknowns set last.
     pub(crate) fn pull_features(&self, bar: &[f64], features: &mut Features, by_omega: &mut [f64]) {
-        self.basis.pull_row(features.x.row(0), bar, by_omega, &mut features.table);
+        let Features { x, table, by_own, .. } = features;
+        self.pull_row(x.row(0), bar, table, by_own, by_omega);
+    }
+
+    fn pull_row(&self, x: &[f64], bar: &[f64], table: &mut Vec<f64>, by_own: &mut Vec<f64>, by_omega: &mut [f64]) {
+        if self.has_all(by_omega.len()) {
+            return self.basis.pull_row(x, bar, by_omega, table);
+        }
+        by_own.clear();
+        by_own.resize(self.places.len(), 0.0);
+        self.basis.pull_row(x, bar, by_own, table);
+        self.places.iter().zip(by_own).for_each(|(&place, by)| by_omega[place] += *by);
+    }
+
+    /// Whether its unknowns are all of so many, in their order.
+    fn has_all(&self, n_unknowns: usize) -> bool {
+        self.places.len() == n_unknowns && self.places.iter().enumerate().all(|(d, place)| d == *place)
     }
 }

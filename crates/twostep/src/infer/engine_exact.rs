@@ -21,6 +21,7 @@ use crate::train::PROBABILITIES;
 use rand::RngExt;
 use rand_distr::StandardNormal;
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// Whether the I-step is linear-Gaussian, as far as the study tells: each output by its name, surrogate, whether that models the
 /// logarithm, and its noise; and whether sigma_A is propagated. Where it is not, the reason.
@@ -29,7 +30,7 @@ use rayon::prelude::*;
 /// The first reason.
 pub fn linear_gaussian<'a>(
     unknowns: &Prior,
-    outputs: impl IntoIterator<Item = (&'a str, &'a dyn Surrogate, bool, &'a NoiseSpec)>,
+    outputs: impl IntoIterator<Item = (&'a str, Arc<dyn Surrogate>, bool, &'a NoiseSpec)>,
     sigma_a: bool,
 ) -> std::result::Result<(), String> {
     if let Some((name, _)) = unknowns.iter().find(|(_, prior)| prior.is_normal().is_none()) {
@@ -53,12 +54,13 @@ pub fn linear_gaussian<'a>(
 }
 
 /// The slope of a derived quantity by every parameter, where it is affine in them.
-pub(super) fn slope(derived: &Derived, names: &[String]) -> Option<Vec<f64>> {
+pub(super) fn slope(derived: &Derived, n_parameters: usize) -> Option<Vec<f64>> {
+    let variables = derived.expression.variables();
     let by = |name: &String| {
         let slope = derived.expression.derivative(name).ok().filter(|slope| slope.variables_used().is_empty())?;
-        Some(slope.eval_scalar(&vec![0.0; names.len()])).filter(|slope| slope.is_finite())
+        Some(slope.eval_scalar(&vec![0.0; variables.len()])).filter(|slope| slope.is_finite())
     };
-    names.iter().map(by).collect()
+    variables.iter().take(n_parameters).map(by).collect()
 }
 
 /// A linear-Gaussian I-step in unknowns `u` whose prior is standard normal.
@@ -310,7 +312,7 @@ pub(super) fn infer(
         let mut unknowns: Vec<QuantitySummary> =
             names.iter().enumerate().map(|(d, name)| summary(&solved.unknown(d), name)).collect();
         for (derived, (name, f)) in prepared.derived.iter().zip(prepared.quantities().iter().skip(names.len())) {
-            unknowns.push(match slope(derived, names) {
+            unknowns.push(match slope(derived, names.len()) {
                 Some(slope) if slope.iter().any(|slope| *slope != 0.0) => summary(&solved.marginal(&**f, &slope), name),
                 _ => from_draws(name, &draws, &**f),
             });

@@ -168,6 +168,16 @@ struct OutputWorkspace {
     lane_table: Vec<Lanes>,
     marginal: MarginalWorkspace,
     latent: Buffers,
+    many: Many,
+}
+
+/// Inputs, values and their derivatives at several points of the unknowns, block after block.
+#[derive(Clone, Default)]
+struct Many {
+    x: Matrix,
+    x_bar: Matrix,
+    eta: Matrix,
+    eta_bar: Matrix,
 }
 
 /// Groups whose errors are integrated out, the cells where that is done, and what it gave.
@@ -561,6 +571,53 @@ impl Likelihoods {
         }
     }
 
+    /// Whether some surrogate costs less at several points together.
+    pub(super) fn gains_together(&self) -> bool {
+        self.outputs.iter().any(Prepared::gains_together)
+    }
+
+    /// Log-likelihoods pooled by `pool`, which leaves weights of the draws behind, at several points of unknowns and sds; with their
+    /// gradients, where asked for.
+    pub(super) fn pool_together(
+        &self,
+        points: &Matrix,
+        mut pool: impl FnMut(&mut [f64]) -> f64,
+        l: &mut [f64],
+        workspace: &mut Workspace,
+        values: &mut [f64],
+        mut gradients: Option<&mut Matrix>,
+    ) {
+        workspace.outputs.resize_with(self.outputs.len(), OutputWorkspace::default);
+        for (output, ws) in self.outputs.iter().zip(&mut workspace.outputs).filter(|(o, _)| o.gains_together()) {
+            output.predict_points(points, self.n_unknowns, ws);
+        }
+        for (p, value) in values.iter_mut().enumerate().take(points.rows()) {
+            let (omega, sigma) = points.row(p).split_at(self.n_unknowns);
+            for (output, ws) in self.outputs.iter().zip(&mut workspace.outputs) {
+                match output.gains_together() {
+                    true => output.set_predicted(p, omega, self.n_draws, ws),
+                    false => output.set_unknowns(omega, self.n_draws, ws),
+                }
+            }
+            self.log_likelihoods(sigma, workspace, l);
+            *value = pool(l);
+            let Some(gradients) = gradients.as_deref_mut() else { continue };
+            gradients.row_mut(p).fill(0.0);
+            let (by_omega, by_sigma) = gradients.row_mut(p).split_at_mut(self.n_unknowns);
+            for (output, ws) in self.outputs.iter().zip(&mut workspace.outputs) {
+                output.pull_to_eta(sigma, l, ws, by_omega, by_sigma);
+                match output.gains_together() {
+                    true => output.keep_eta_bar(p, ws),
+                    false => output.pull_eta(ws, by_omega),
+                }
+            }
+        }
+        let Some(gradients) = gradients else { return };
+        for (output, ws) in self.outputs.iter().zip(&mut workspace.outputs).filter(|(o, _)| o.gains_together()) {
+            output.pull_points(self.n_unknowns, ws, gradients);
+        }
+    }
+
     /// `out[s] = l_s` at the unknowns set last and the measurement sds `sigma`.
     pub fn log_likelihoods(&self, sigma: &[f64], workspace: &Workspace, out: &mut [f64]) {
         out.fill(0.0);
@@ -599,12 +656,25 @@ impl Likelihoods {
     /// Whether the log-likelihood of an output takes long at every sd, and is smooth in its logarithm: a sum of `log(c + s^2)` and
     /// `1 / (c + s^2)` with `c >= 0`, whose singularities lie pi/2 away from the real axis.
     pub(super) fn is_smooth_in_sd(&self, output: usize) -> bool {
-        let prepared = &self.outputs[output];
-        let rows = &prepared.term.data.rows;
-        (!prepared.has_classes() || !rows.is_empty()) && rows.iter().all(|row| row.kind == RowKind::Value)
+        let is_dear = |o: usize| !self.outputs[o].has_classes() || !self.outputs[o].term.data.rows.is_empty();
+        let is_smooth = |o: usize| self.outputs[o].term.data.rows.iter().all(|row| row.kind == RowKind::Value);
+        let mut all = self.with_sigma_of(output);
+        (self.shares_sigma(output) || is_dear(output)) && all.all(is_smooth)
     }
 
-    /// The output whose sd is sigma number `j`.
+    /// The outputs, or experiments of one output, with the same unknown sd.
+    fn with_sigma_of(&self, output: usize) -> impl Iterator<Item = usize> {
+        let sigma = self.outputs[output].term.sigma;
+        (0..self.outputs.len())
+            .filter(move |&o| o == output || (sigma.is_some() && self.outputs[o].term.sigma == sigma))
+    }
+
+    /// Whether another experiment has the same unknown sd.
+    fn shares_sigma(&self, output: usize) -> bool {
+        self.with_sigma_of(output).nth(1).is_some()
+    }
+
+    /// The output whose sd is sigma number `j`, or the first of its experiments.
     pub(super) fn output_of_sigma(&self, j: usize) -> usize {
         self.outputs.iter().position(|o| o.term.sigma == Some(j)).expect("every sigma belongs to an output")
     }
@@ -643,7 +713,12 @@ impl Likelihoods {
     pub(super) fn only_class(&self, output: usize) -> Option<(&Class, f64, ErrorSharing)> {
         let term = &self.outputs[output].term;
         match term.data.classes.as_slice() {
-            [class] if term.data.rows.is_empty() && class.sd.is_none() && self.outputs[output].has_classes() => {
+            [class]
+                if term.data.rows.is_empty()
+                    && class.sd.is_none()
+                    && self.outputs[output].has_classes()
+                    && !self.shares_sigma(output) =>
+            {
                 Some((class, term.data.constant, term.error))
             }
             _ => None,
@@ -673,7 +748,9 @@ impl Likelihoods {
         let term = &self.outputs[output].term;
         let is_bound = |block: &RowBlock| block.kind == RowKind::Side(Side::Below) && block.times == 1.0;
         let prepared = &self.outputs[output];
-        if !prepared.has_classes() || !prepared.latent.is_empty() || !prepared.blocks.iter().all(is_bound) {
+        let has_others =
+            !prepared.latent.is_empty() || !prepared.blocks.iter().all(is_bound) || self.shares_sigma(output);
+        if !prepared.has_classes() || has_others {
             return None;
         }
         let draws = term.sigma_a.as_deref().unwrap_or(&[0.0]);
@@ -696,7 +773,7 @@ impl Likelihoods {
         })
     }
 
-    /// `out[s] = l_s` of one output alone.
+    /// `out[s] = l_s` of one output alone, in all experiments that share its sd.
     pub(super) fn output_log_likelihoods(&self, output: usize, sigma: f64, workspace: &Workspace, out: &mut [f64]) {
         self.tabulated_log_likelihoods(output, 0, sigma, &[], workspace, out);
     }
@@ -715,7 +792,8 @@ impl Likelihoods {
     pub(super) fn class_tables(&self, output: usize, sigma: &[f64]) -> Vec<(Matrix, Matrix)> {
         let prepared = &self.outputs[output];
         let term = &prepared.term;
-        let Some(sigma_a) = term.sigma_a.as_ref().filter(|_| prepared.has_classes()) else { return Vec::new() };
+        let has_tables = prepared.has_classes() && !self.shares_sigma(output);
+        let Some(sigma_a) = term.sigma_a.as_ref().filter(|_| has_tables) else { return Vec::new() };
         let table =
             |f: &dyn Fn(f64, f64) -> f64| Matrix::from_fn(sigma.len(), sigma_a.len(), |k, s| f(sigma[k], sigma_a[s]));
         let classes = term.data.classes.iter();
@@ -730,7 +808,7 @@ impl Likelihoods {
             .collect()
     }
 
-    /// `out[s] = l_s` of one output at sd number `k` of the tables made by [`Self::class_tables`] for it.
+    /// `out[s] = l_s` of one output, in all experiments that share its sd, at sd number `k` of the tables made by [`Self::class_tables`] for it.
     pub(super) fn tabulated_log_likelihoods(
         &self,
         output: usize,
@@ -742,7 +820,9 @@ impl Likelihoods {
     ) {
         out.fill(0.0);
         let tables = if tables.is_empty() { None } else { Some((k, tables)) };
-        self.outputs[output].add_log_likelihoods(sigma, tables, &workspace.outputs[output], out);
+        for o in self.with_sigma_of(output) {
+            self.outputs[o].add_log_likelihoods(sigma, tables, &workspace.outputs[o], out);
+        }
         exclude(out);
     }
 
@@ -756,7 +836,8 @@ impl Likelihoods {
         by_sigma: &mut [f64],
     ) {
         for (output, ws) in self.outputs.iter().zip(&mut workspace.outputs) {
-            output.pull(sigma, weights, ws, by_omega, by_sigma);
+            output.pull_to_eta(sigma, weights, ws, by_omega, by_sigma);
+            output.pull_eta(ws, by_omega);
         }
     }
 }
@@ -861,8 +942,6 @@ impl Prepared {
             marginal.set_unknowns(term, omega, &mut ws.marginal);
             return;
         }
-        ws.residuals.reshape(term.data.classes.len(), n_draws);
-        ws.point = None;
         if !self.points.is_empty() {
             let width = omega.len() + term.data.points.cols();
             if ws.x.rows() != self.points.len() {
@@ -874,6 +953,16 @@ impl Prepared {
                 ws.x.row_mut(i)[..omega.len()].copy_from_slice(omega);
             }
             self.surrogate().predict(&ws.x, &term.coefficients, &mut ws.eta, &mut ws.scratch);
+        }
+        self.finish_unknowns(omega, n_draws, ws);
+    }
+
+    /// [`Self::set_unknowns`] from the values of the surrogate on.
+    fn finish_unknowns(&self, omega: &[f64], n_draws: usize, ws: &mut OutputWorkspace) {
+        let term = &self.term;
+        ws.residuals.reshape(term.data.classes.len(), n_draws);
+        ws.point = None;
+        if !self.points.is_empty() {
             let (shift, factor) = term.affine;
             if term.affine != (0.0, 1.0) {
                 ws.eta.data_mut().iter_mut().for_each(|eta| *eta = shift + factor * *eta);
@@ -903,6 +992,54 @@ impl Prepared {
                     }
                 }
             }
+        }
+    }
+
+    /// Whether its surrogate costs less at several points together, and nothing else is asked of these.
+    fn gains_together(&self) -> bool {
+        self.term.field.is_none() && !self.points.is_empty() && self.surrogate().reads_draws_once()
+    }
+
+    /// Values of the surrogate at several points of the unknowns, which rows begin with.
+    fn predict_points(&self, points: &Matrix, n_unknowns: usize, ws: &mut OutputWorkspace) {
+        let (n, known) = (self.points.len(), &self.term.data.points);
+        let Many { x, eta, .. } = &mut ws.many;
+        x.reshape(points.rows() * n, n_unknowns + known.cols());
+        for p in 0..points.rows() {
+            for (i, &point) in self.points.iter().enumerate() {
+                let (unknowns, rest) = x.row_mut(p * n + i).split_at_mut(n_unknowns);
+                unknowns.copy_from_slice(&points.row(p)[..n_unknowns]);
+                rest.copy_from_slice(known.row(point));
+            }
+        }
+        self.surrogate().predict(x, &self.term.coefficients, eta, &mut ws.scratch);
+    }
+
+    /// [`Self::set_unknowns`] of one of the points that were predicted together.
+    fn set_predicted(&self, p: usize, omega: &[f64], n_draws: usize, ws: &mut OutputWorkspace) {
+        let size = self.points.len() * n_draws;
+        ws.eta.reshape(self.points.len(), n_draws);
+        ws.eta.data_mut().copy_from_slice(&ws.many.eta.data()[p * size..(p + 1) * size]);
+        self.finish_unknowns(omega, n_draws, ws);
+    }
+
+    /// Keeps the derivatives of a point until those of all are pulled back together.
+    fn keep_eta_bar(&self, p: usize, ws: &mut OutputWorkspace) {
+        let size = ws.eta_bar.data().len();
+        let Many { eta, eta_bar, .. } = &mut ws.many;
+        eta_bar.reshape(eta.rows(), eta.cols());
+        eta_bar.data_mut()[p * size..(p + 1) * size].copy_from_slice(ws.eta_bar.data());
+    }
+
+    /// Adds the derivatives by the unknowns at several points.
+    fn pull_points(&self, n_unknowns: usize, ws: &mut OutputWorkspace, gradients: &mut Matrix) {
+        let Many { x, x_bar, eta_bar, .. } = &mut ws.many;
+        x_bar.reshape(x.rows(), x.cols());
+        x_bar.data_mut().fill(0.0);
+        self.surrogate().pull_to_inputs(x, &self.term.coefficients, eta_bar, x_bar, &mut ws.scratch);
+        for row in 0..x_bar.rows() {
+            let by_omega = &mut gradients.row_mut(row / self.points.len())[..n_unknowns];
+            by_omega.iter_mut().zip(x_bar.row(row)).for_each(|(by, bar)| *by += bar);
         }
     }
 
@@ -1085,7 +1222,9 @@ impl Prepared {
         by_sd
     }
 
-    fn pull(
+    /// Adds the derivatives by the sds, and by the unknowns those that do not go through values of the surrogate; of these it leaves the
+    /// derivatives by M~ behind.
+    fn pull_to_eta(
         &self,
         sigma: &[f64],
         weights: &[f64],
@@ -1197,8 +1336,13 @@ impl Prepared {
                 by_sigma[j] += weights.iter().sum::<f64>() * constant_by_sigma;
             }
         }
+        ws.eta_bar.data_mut().iter_mut().for_each(|bar| *bar *= term.affine.1);
+    }
+
+    /// Adds the derivatives by the unknowns that go through values of the surrogate.
+    fn pull_eta(&self, ws: &mut OutputWorkspace, by_omega: &mut [f64]) {
+        let term = &self.term;
         if !self.points.is_empty() {
-            ws.eta_bar.data_mut().iter_mut().for_each(|bar| *bar *= term.affine.1);
             ws.x_bar.reshape(self.points.len(), ws.x.cols());
             ws.x_bar.data_mut().fill(0.0);
             self.surrogate().pull_to_inputs(&ws.x, &term.coefficients, &ws.eta_bar, &mut ws.x_bar, &mut ws.scratch);

@@ -36,7 +36,7 @@ pub use target::Target;
 use crate::draws::{Draws, pick_weighted};
 use crate::error::{Error, Result};
 use crate::expression::Expression;
-use crate::likelihood::{ErrorSharing, Link, NoiseSpec, Reduced, Side, Values};
+use crate::likelihood::{Correlated, ErrorSharing, Link, NoiseSpec, Reduced, Side, Values};
 use crate::matrix::Matrix;
 use crate::mcmc::nuts::Transition;
 use crate::mcmc::quadrature::MAX_AXES;
@@ -44,7 +44,7 @@ use crate::monitor::Monitor;
 use crate::prior::{Marginal, Prior};
 use crate::special::log_sum_exp;
 use crate::stream::Stream;
-use crate::surrogate::{Nodes, Surrogate, shared_nodes};
+use crate::surrogate::{Added, Nodes, Placed, Sums, Surrogate, shared_nodes};
 use crate::train::{TrainedOutput, output_draws};
 use engine_exact::LinearGaussian;
 use marginal::Marginal as MarginalFunction;
@@ -67,12 +67,35 @@ pub struct Measured {
     pub scale: Option<Vec<f64>>,
     /// Of censored values the side of `y` on which they lie; empty where none is.
     pub sides: Vec<Option<Side>>,
+    /// The experiment that each belongs to; empty where there is one.
+    pub experiment: Vec<usize>,
+    /// Correlation of the noise, where it has a covariance; `scale` is then a column.
+    pub correlation: Option<Arc<Matrix>>,
 }
 
 impl Measured {
     /// The side of its value on which a censored measurement lies.
     pub fn side(&self, i: usize) -> Option<Side> {
         self.sides.get(i).copied().flatten()
+    }
+
+    /// The experiment of a measurement.
+    pub fn experiment_of(&self, i: usize) -> usize {
+        self.experiment.get(i).copied().unwrap_or(0)
+    }
+
+    /// Those of one experiment.
+    fn of_experiment(&self, experiment: usize) -> Self {
+        let rows: Vec<usize> = (0..self.y.len()).filter(|&i| self.experiment_of(i) == experiment).collect();
+        Self {
+            output: self.output.clone(),
+            y: rows.iter().map(|&i| self.y[i]).collect(),
+            known: self.known.select_rows(&rows),
+            scale: self.scale.as_ref().map(|scale| rows.iter().map(|&i| scale[i]).collect()),
+            sides: if self.sides.is_empty() { Vec::new() } else { rows.iter().map(|&i| self.sides[i]).collect() },
+            experiment: vec![experiment; rows.len()],
+            correlation: self.correlation.as_ref().map(|all| Arc::new(all.select_rows(&rows).select_cols(&rows))),
+        }
     }
 
     /// As likelihoods take it.
@@ -90,6 +113,48 @@ pub struct Derived {
     pub expression: Expression,
 }
 
+/// The unknowns of an I-step, and how the surrogates see them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unknowns {
+    /// All of them.
+    pub prior: Prior,
+    /// For each experiment the places of the surrogates' unknowns. Empty where these are all, whatever the experiment.
+    pub places: Vec<Vec<usize>>,
+    /// For each output the place of the unknown that is added to it, where there is one; empty where there is none at all.
+    pub offsets: Vec<Option<usize>>,
+}
+
+impl From<Prior> for Unknowns {
+    /// Those of the surrogates, and no others.
+    fn from(prior: Prior) -> Self {
+        Self { prior, places: Vec::new(), offsets: Vec::new() }
+    }
+}
+
+impl Unknowns {
+    /// The surrogate of an output as it stands among them.
+    pub(crate) fn placed(
+        &self,
+        output: usize,
+        experiment: usize,
+        of: Arc<dyn Surrogate>,
+        added: Vec<f64>,
+    ) -> Arc<dyn Surrogate> {
+        let offset = self.offsets.get(output).copied().flatten();
+        if self.places.is_empty() && offset.is_none() {
+            return of;
+        }
+        let n_offsets = self.offsets.iter().flatten().count();
+        let all = || (0..self.prior.len() - n_offsets).collect();
+        let own = self.places.get(experiment).cloned().unwrap_or_else(all);
+        let added = offset.map(|place| {
+            let prior = &self.prior.marginals()[place];
+            Added { place, range: (prior.quantile(0.001), prior.quantile(0.999)), amounts: added }
+        });
+        Arc::new(Placed::new(of, own, self.prior.len(), added))
+    }
+}
+
 /// Everything the I-step needs.
 pub struct Problem<'a> {
     /// Trained surrogates.
@@ -97,7 +162,7 @@ pub struct Problem<'a> {
     /// T-draws (all, or clustered).
     pub draws: &'a Draws,
     /// Unknowns with their priors.
-    pub unknowns: Prior,
+    pub unknowns: Unknowns,
     /// Noise of each output.
     pub noise: Vec<NoiseSpec>,
     /// Measurements of each output (empty where it was not measured).
@@ -209,6 +274,116 @@ pub fn sigma_names(outputs: &[String], noise: &[NoiseSpec]) -> Vec<Option<String
         .collect()
 }
 
+/// What one output was measured in one experiment.
+struct Part {
+    /// Its place among the outputs.
+    output: usize,
+    term: OutputTerm,
+    axes: Option<Arc<OnAxes>>,
+    /// The surrogate among the unknowns, before a series is brought to axes.
+    surrogate: Arc<dyn Surrogate>,
+}
+
+impl Part {
+    fn new(
+        problem: &Problem<'_>,
+        o: usize,
+        experiment: usize,
+        data: &Measured,
+        sigma: Option<usize>,
+        spec: &InferSpec,
+    ) -> Result<Self> {
+        let (output, noise) = (&problem.outputs[o], &problem.noise[o]);
+        let family = noise.family.likelihood();
+        let link = noise.family.link(output.log);
+        let place = || format!("measurements of `{}`", output.name);
+        let (coefficients, sigma_a) = output_draws(problem.outputs, problem.draws.values(), o);
+        let series = output.surrogate.series();
+        // The errors of a series are those of its scores, which replicates share.
+        let error = if series.is_some() { ErrorSharing::Shared } else { spec.error };
+        let refused = |(row, why): (usize, String)| {
+            let found = format!("value {} ({}) {why}", row + 1, data.y[row]);
+            Error::invalid(place(), found, "correct it or change the noise family")
+        };
+        let correlated = data
+            .correlation
+            .as_deref()
+            .map(|correlation| Correlated::new(&*family, &data.values(), correlation, error).map_err(refused));
+        let correlated = correlated.transpose()?;
+        let is_unknown = noise.scale.prior().is_some();
+        let without_eigenvectors = || {
+            let found = "the covariance of the measurements, or of the surrogate's errors, has no eigenvectors";
+            Error::failed(place(), found, "check both for values that are not numbers")
+        };
+        // Sums that are independent, whose weights are those of the measured points; series are brought to axes instead.
+        let (mut reduced, sums, covariance) = match &correlated {
+            None => {
+                let reduced = Reduced::new(&*family, &noise.scale, &data.values(), error, link == Link::Identity)
+                    .map_err(refused)?;
+                (reduced, None, None)
+            }
+            Some(correlated) if series.is_some() && spec.series_errors => {
+                let (reduced, covariance) = correlated.together(is_unknown);
+                (reduced, None, Some(covariance))
+            }
+            Some(correlated) => {
+                let (reduced, weights) = correlated.decorrelated(is_unknown).ok_or_else(without_eigenvectors)?;
+                (reduced, Some((correlated.points.clone(), weights)), None)
+            }
+        };
+        if !spec.sigma_a && series.is_none() && output.surrogate.gaussian_process().is_none() {
+            reduced = reduced.merged();
+        }
+        let replicated = reduced.rows.len() > reduced.points.rows();
+        if spec.sigma_a && replicated && spec.error == ErrorSharing::Shared && family.name() == "student-t" {
+            return Err(Error::invalid(
+                "infer.error",
+                format!("student-t noise cannot carry a sigma_a that the replicates of `{}` share", output.name),
+                "set error = \"independent\", or use normal noise",
+            ));
+        }
+        // An offset is on the scale of eta.
+        let placed = |of, (_, factor): (f64, f64), amounts: Vec<f64>| {
+            let amounts = amounts.into_iter().map(|amount| amount / factor).collect();
+            problem.unknowns.placed(o, experiment, of, amounts)
+        };
+        let surrogate = placed(output.surrogate.clone(), output.affine, vec![1.0]);
+        let has_offset = problem.unknowns.offsets.get(o).is_some_and(Option::is_some);
+        let axes = series
+            .and_then(|series| OnAxes::new(&reduced, series, output.affine, has_offset, covariance))
+            .map(Arc::new);
+        if covariance.is_some() && axes.is_none() {
+            return Err(without_eigenvectors());
+        }
+        let mut term_of = (surrogate.clone(), output.affine);
+        if let Some((points, weights)) = sums {
+            let (n, (shift, factor)) = (problem.unknowns.prior.len(), output.affine);
+            let of_sums = Sums::new(surrogate.clone(), n, points, weights, shift / factor);
+            term_of = (Arc::new(of_sums), (0.0, factor));
+        }
+        if let (Some(series), Some(axes), true) = (series, &axes, spec.series_errors) {
+            let variances = series.mean_error_variances(&coefficients, &problem.draws.weights());
+            let (data, of_axes, offsets) = axes.decorrelated(&variances).ok_or_else(without_eigenvectors)?;
+            let affine = (0.0, axes.factor);
+            (reduced, term_of) = (data, (placed(of_axes, affine, offsets), affine));
+        }
+        let (of, affine) = term_of;
+        let term = OutputTerm {
+            surrogate: of,
+            affine,
+            link,
+            family: Arc::from(family),
+            data: Arc::new(reduced),
+            error,
+            sigma,
+            coefficients,
+            sigma_a: (spec.sigma_a && series.is_none()).then_some(sigma_a),
+            field: output.surrogate.error_field().filter(|_| spec.sigma_a).cloned(),
+        };
+        Ok(Self { output: o, term, axes, surrogate })
+    }
+}
+
 /// The I-step made ready: joint prior, likelihoods, and the Point and averaged forms on demand.
 pub struct Prepared {
     prior: Prior,
@@ -221,6 +396,10 @@ pub struct Prepared {
     series_errors: bool,
     axes: Vec<Option<Arc<OnAxes>>>,
     zeros: usize,
+    /// Whether surrogates stand among other unknowns than their own, or are summed.
+    is_placed: bool,
+    /// Places of the offsets.
+    offsets: Vec<usize>,
     /// Whether the problem is linear-Gaussian, or why not.
     is_linear: std::result::Result<(), String>,
     exact: OnceLock<std::result::Result<LinearGaussian, String>>,
@@ -237,85 +416,48 @@ impl Prepared {
     pub fn new(problem: Problem<'_>, spec: &InferSpec, conditioning: bool) -> Result<Self> {
         let names: Vec<String> = problem.outputs.iter().map(|o| o.name.clone()).collect();
         let measured: Vec<usize> = (0..names.len()).filter(|&o| !problem.measured[o].y.is_empty()).collect();
+        let unknowns = &problem.unknowns;
         let sigma_names = sigma_names(&names, &problem.noise);
-        let mut all_names = problem.unknowns.names().to_vec();
-        let mut marginals: Vec<Marginal> = problem.unknowns.marginals().to_vec();
-        let (mut terms, mut axes, mut zeros) = (Vec::new(), Vec::new(), 0);
+        let mut all_names = unknowns.prior.names().to_vec();
+        let mut marginals: Vec<Marginal> = unknowns.prior.marginals().to_vec();
+        let (mut parts, mut zeros) = (Vec::new(), 0);
         for &o in &measured {
-            let (output, noise, data) = (&problem.outputs[o], &problem.noise[o], &problem.measured[o]);
-            let family = noise.family.likelihood();
-            let link = noise.family.link(output.log);
-            let place = || format!("measurements of `{}`", output.name);
-            let (coefficients, sigma_a) = output_draws(problem.outputs, problem.draws.values(), o);
-            let mut term_of: (Arc<dyn Surrogate>, _) = (output.surrogate.clone(), output.affine);
-            let series = output.surrogate.series();
-            // The errors of a series are those of its scores, which replicates share.
-            let error = if series.is_some() { ErrorSharing::Shared } else { spec.error };
-            let mut reduced = Reduced::new(&*family, &noise.scale, &data.values(), error, link == Link::Identity)
-                .map_err(|(row, why)| {
-                    Error::invalid(
-                        place(),
-                        format!("value {} ({}) {why}", row + 1, data.y[row]),
-                        "correct it or change the noise family",
-                    )
-                })?;
-            if !spec.sigma_a && series.is_none() && output.surrogate.gaussian_process().is_none() {
-                reduced = reduced.merged();
-            }
-            let replicated = reduced.rows.len() > reduced.points.rows();
-            if spec.sigma_a && replicated && spec.error == ErrorSharing::Shared && family.name() == "student-t" {
-                return Err(Error::invalid(
-                    "infer.error",
-                    format!("student-t noise cannot carry a sigma_a that the replicates of `{}` share", output.name),
-                    "set error = \"independent\", or use normal noise",
-                ));
-            }
-            zeros += reduced.zeros;
-            let sigma = match (noise.scale.prior(), &sigma_names[o]) {
+            let sigma = match (problem.noise[o].scale.prior(), &sigma_names[o]) {
                 (Some(prior), Some(name)) => {
                     all_names.push(name.clone());
                     marginals.push(prior.clone());
-                    Some(all_names.len() - 1 - problem.unknowns.len())
+                    Some(all_names.len() - 1 - unknowns.prior.len())
                 }
                 _ => None,
             };
-            axes.push(series.and_then(|series| OnAxes::new(&reduced, series, output.affine)).map(Arc::new));
-            if let (Some(series), Some(Some(axes)), true) = (series, axes.last(), spec.series_errors) {
-                let variances = series.mean_error_variances(&coefficients, &problem.draws.weights());
-                let (data, surrogate) = axes.decorrelated(&variances).ok_or_else(|| {
-                    let found = "the covariance of the surrogate's errors has no eigenvectors";
-                    Error::failed(
-                        place(),
-                        found,
-                        "check the measured coordinates, and the runs for values that are not numbers",
-                    )
-                })?;
-                (reduced, term_of) = (data, (surrogate, (0.0, axes.factor)));
+            // Experiments whose unknowns are the same are one.
+            for experiment in 0..unknowns.places.len().max(1) {
+                let part = match unknowns.places.is_empty() {
+                    true => Part::new(&problem, o, experiment, &problem.measured[o], sigma, spec)?,
+                    false => {
+                        let own = problem.measured[o].of_experiment(experiment);
+                        if own.y.is_empty() {
+                            continue;
+                        }
+                        Part::new(&problem, o, experiment, &own, sigma, spec)?
+                    }
+                };
+                zeros += part.term.data.zeros;
+                parts.push(part);
             }
-            let (surrogate, affine) = term_of;
-            terms.push(OutputTerm {
-                surrogate,
-                affine,
-                link,
-                family: Arc::from(family),
-                data: Arc::new(reduced),
-                error,
-                sigma,
-                coefficients,
-                sigma_a: (spec.sigma_a && series.is_none()).then_some(sigma_a),
-                field: output.surrogate.error_field().filter(|_| spec.sigma_a).cloned(),
-            });
         }
-        let n_unknowns = problem.unknowns.len();
+        let n_unknowns = unknowns.prior.len();
         let n_sigmas = all_names.len() - n_unknowns;
-        if terms.is_empty() {
+        if parts.is_empty() {
             return Err(Error::invalid("measurements", "no output was measured", "give at least one measurement"));
         }
-        let of_output = |&o: &usize| {
-            let output = &problem.outputs[o];
-            (output.name.as_str(), &*output.surrogate, output.log, &problem.noise[o])
+        let of_part = |part: &Part| {
+            let (output, noise) = (&problem.outputs[part.output], &problem.noise[part.output]);
+            (output.name.as_str(), part.surrogate.clone(), output.log, noise)
         };
-        let is_linear = linear_gaussian(&problem.unknowns, measured.iter().map(of_output), spec.sigma_a);
+        let is_linear = linear_gaussian(&unknowns.prior, parts.iter().map(of_part), spec.sigma_a);
+        let outputs = parts.iter().map(|part| problem.outputs[part.output].clone()).collect();
+        let (terms, axes) = parts.into_iter().map(|part| (part.term, part.axes)).unzip();
         Ok(Self {
             is_linear,
             exact: OnceLock::new(),
@@ -323,7 +465,11 @@ impl Prepared {
             prior: Prior::new(all_names, marginals)?,
             likelihoods: Likelihoods::new(n_unknowns, n_sigmas, terms, conditioning),
             draws: problem.draws.clone(),
-            outputs: measured.iter().map(|&o| problem.outputs[o].clone()).collect(),
+            outputs,
+            is_placed: !unknowns.places.is_empty()
+                || unknowns.offsets.iter().any(Option::is_some)
+                || problem.measured.iter().any(|measured| measured.correlation.is_some()),
+            offsets: unknowns.offsets.iter().flatten().copied().collect(),
             derived: problem.derived,
             sigma_a: spec.sigma_a,
             series_errors: spec.series_errors,
@@ -376,6 +522,9 @@ impl Prepared {
     /// E-Lik with the functions of Gaussian processes integrated out, where all surrogates are such.
     fn marginal(&self) -> Option<&(Likelihoods, Vec<f64>)> {
         let make = || {
+            if self.is_placed {
+                return None;
+            }
             // Every process with its draws: of an output, or of a score.
             let parts = self.outputs.iter().map(|output| {
                 let (coefficients, sigma_a) = named_output_draws(output, &self.draws);
@@ -519,7 +668,7 @@ fn named_output_draws(output: &TrainedOutput, draws: &Draws) -> (Matrix, Vec<f64
 /// Whether an exact I-step also serves best what is derived from its unknowns: those that are affine in them. Of the others it has
 /// draws only, where a grid, for few unknowns, has quadrature.
 pub fn prefers_exact(derived: &[Derived], names: &[String]) -> bool {
-    names.len() > MAX_AXES || derived.iter().all(|derived| engine_exact::slope(derived, names).is_some())
+    names.len() > MAX_AXES || derived.iter().all(|derived| engine_exact::slope(derived, names.len()).is_some())
 }
 
 /// The engine that `auto` takes for this many unknowns, where `is_exact` says whether the problem and what is derived from its
@@ -656,6 +805,15 @@ pub fn agreement(log_weights: &[f64], log_alpha: &[f64]) -> f64 {
     (-log_sum_exp(&terms)).exp()
 }
 
+/// The correlation of two columns; zero where one does not vary.
+fn correlation(a: &[f64], b: &[f64]) -> f64 {
+    let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len() as f64;
+    let (a0, b0) = (mean(a), mean(b));
+    let sum = |f: &dyn Fn(f64, f64) -> f64| a.iter().zip(b).map(|(x, y)| f(x - a0, y - b0)).sum::<f64>();
+    let r = sum(&|x, y| x * y) / (sum(&|x, _| x * x) * sum(&|_, y| y * y)).sqrt();
+    if r.is_finite() { r } else { 0.0 }
+}
+
 /// The agreement measure in words.
 fn favoured(share: f64) -> String {
     let percent = match 100.0 * share {
@@ -675,7 +833,34 @@ const CONFLICT: f64 = 5e-4;
 /// Share of a marginal near a bound above which the posterior presses against it: five times a uniform's share.
 const NEAR: f64 = 0.02;
 
+/// Correlation of an offset with an unknown above which the measurements tell only what both do together.
+const CONFOUNDED: f64 = 0.8;
+
 impl IPosterior {
+    /// Says where an offset and an unknown explain the same.
+    fn warn_of_confounding(&mut self, prepared: &Prepared) {
+        let n = prepared.likelihoods.n_unknowns();
+        let column = |d: usize| self.draws.iter().map(|x| x[d]).collect::<Vec<f64>>();
+        let mut warnings = Vec::new();
+        for &offset in &prepared.offsets {
+            let of_offset = column(offset);
+            let others = (0..n).filter(|d| !prepared.offsets.contains(d));
+            let correlated: Vec<(usize, f64)> = others
+                .map(|d| (d, correlation(&of_offset, &column(d))))
+                .filter(|(_, r)| r.abs() > CONFOUNDED)
+                .collect();
+            for (d, r) in correlated {
+                let names = prepared.prior.names();
+                warnings.push(format!(
+                    "{}: {} and {} are confounded (correlation {r:.2}): the measurements tell what both do together, and the prior of \
+                     the offset decides what {} is; measure where they differ, or give the offset a prior that you believe",
+                    self.method, names[offset], names[d], names[d]
+                ));
+            }
+        }
+        self.warnings.extend(warnings);
+    }
+
     fn advise(&mut self, prepared: &Prepared) {
         for (d, (name, marginal)) in prepared.prior.iter().enumerate().take(prepared.likelihoods.n_unknowns()) {
             let (lower, upper) = marginal.support();
@@ -697,6 +882,7 @@ impl IPosterior {
                 }
             }
         }
+        self.warn_of_confounding(prepared);
         for ((name, marginal), quantity) in prepared.prior.iter().zip(&self.unknowns) {
             let below = marginal.cdf(quantity.q50);
             if below.min(1.0 - below) < CONFLICT {

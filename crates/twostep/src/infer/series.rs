@@ -7,7 +7,7 @@
 //! independent: classes, each with a variance of its own.
 
 use crate::likelihood::{Class, Group, Reduced, Row};
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, cholesky, in_triangle, solve_lower};
 use crate::surrogate::{Components, Series, Surrogate};
 use faer::{Mat, Side};
 use std::collections::{BTreeMap, HashMap};
@@ -38,6 +38,8 @@ pub(super) struct OnAxes {
     pub(super) loadings: Matrix,
     /// Covariance of what the components leave out, on the scale of eta.
     pub(super) left_out: Mat<f64>,
+    /// What one is on each axis: how much of an offset each value has.
+    ones: Vec<f64>,
     /// Places of measurements that do not reduce.
     rows: Vec<ByItself>,
     series: Series,
@@ -46,17 +48,27 @@ pub(super) struct OnAxes {
 }
 
 impl OnAxes {
-    /// `eta = shift + factor M~`. None where there are no axes to be had.
-    pub(super) fn new(data: &Reduced, series: &Series, (shift, factor): (f64, f64)) -> Option<Self> {
+    /// `eta = shift + factor M~`. With an offset the axes span what is the same everywhere, too. `covariance` is that of the groups' noise,
+    /// where it has one within each experiment. None where there are no axes to be had.
+    pub(super) fn new(
+        data: &Reduced,
+        series: &Series,
+        (shift, factor): (f64, f64),
+        has_offset: bool,
+        covariance: Option<&Mat<f64>>,
+    ) -> Option<Self> {
         let components = series.components()?;
         let last = data.points.cols() - 1;
         let blocks = experiments(data);
         let mut out = Reduced { n: data.n, zeros: data.zeros, constant: data.constant, ..Reduced::default() };
         out.classes = scatter(data, &mut out.constant);
-        let (mut experiment, mut loadings, mut roots) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut experiment, mut loadings, mut roots, mut ones) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (block, groups) in blocks.iter().enumerate() {
-            let (values, curves, rest) = axes(data, groups, components, (shift, factor))?;
-            for (value, curves) in values.iter().zip(curves) {
+            let whitening = Whitening::new(data, groups, covariance)?;
+            out.constant -= whitening.log_root();
+            let (values, curves, rest) = axes(data, groups, components, (shift, factor), has_offset, &whitening)?;
+            for (value, mut curves) in values.iter().zip(curves) {
+                ones.extend(curves.pop());
                 experiment.push(block);
                 out.groups.push(Group { class: 0, mean: *value, scatter: 0.0, weight: 1.0, point: out.groups.len() });
                 loadings.extend_from_slice(&curves[..components.len()]);
@@ -98,7 +110,7 @@ impl OnAxes {
         }
         out.points = Matrix::from_rows(n + rows.len(), last + 1, points);
         let loadings = Matrix::from_rows(n, components.len(), loadings);
-        Some(Self { data: out, conditions, experiment, loadings, left_out, rows, series: series.clone(), factor })
+        Some(Self { data: out, conditions, experiment, loadings, left_out, ones, rows, series: series.clone(), factor })
     }
 
     /// Covariance of the errors between the values, on the scale of eta, where those of the scores have these variances.
@@ -114,9 +126,9 @@ impl OnAxes {
         })
     }
 
-    /// Values of which all errors are independent, in classes with their variances, and the surrogate of these. None where the errors'
-    /// covariance has no eigenvectors.
-    pub(super) fn decorrelated(&self, variances: &[f64]) -> Option<(Reduced, Arc<dyn Surrogate>)> {
+    /// Values of which all errors are independent, in classes with their variances, the surrogate of these, and how much of an offset each
+    /// has. None where the errors' covariance has no eigenvectors.
+    pub(super) fn decorrelated(&self, variances: &[f64]) -> Option<(Reduced, Arc<dyn Surrogate>, Vec<f64>)> {
         let errors = self.errors(variances);
         let mut axes: Vec<Axis> = Vec::new();
         for block in 0..self.conditions.rows() {
@@ -164,7 +176,9 @@ impl OnAxes {
         data.rows_extra = data.rows.iter().map(|row| row.extra).sum::<f64>() / n_rows;
         let loading = |i: usize, k: usize| sum(&axes[i], &|value| self.loadings[(value, k)]);
         let loadings = Matrix::from_fn(axes.len(), self.loadings.cols(), loading);
-        Some((data, self.surrogate(&loadings)))
+        let ones = axes.iter().map(|axis| sum(axis, &|value| self.ones[value]));
+        let ones = ones.chain(self.rows.iter().map(|_| 1.0)).collect();
+        Some((data, self.surrogate(&loadings), ones))
     }
 
     /// The surrogate of values with these weights of the scores.
@@ -222,30 +236,85 @@ fn scatter(data: &Reduced, constant: &mut f64) -> Vec<Class> {
     if data.classes.is_empty() { Vec::new() } else { vec![out] }
 }
 
-/// Values of an experiment on its axes, on each axis the components and what they leave out, and number and squares of what lies beside.
+/// What gives the noise of an experiment's groups the variance sigma_I^2, or one where the sd is known, and makes it independent.
+enum Whitening {
+    /// A factor for each.
+    Each(Vec<f64>),
+    /// The lower triangle of the covariance's root.
+    Root(Vec<f64>),
+}
+
+impl Whitening {
+    /// None where the covariance has no root.
+    fn new(data: &Reduced, groups: &[usize], covariance: Option<&Mat<f64>>) -> Option<Self> {
+        let Some(covariance) = covariance else {
+            let factor = |&g: &usize| {
+                let class = &data.classes[data.groups[g].class];
+                class.n.sqrt() / (class.sd.unwrap_or(1.0) * class.times)
+            };
+            return Some(Self::Each(groups.iter().map(factor).collect()));
+        };
+        let n = groups.len();
+        let mut triangle: Vec<f64> =
+            (0..n).flat_map(|i| (0..=i).map(move |j| covariance[(groups[i], groups[j])])).collect();
+        cholesky(&mut triangle, n).then_some(Self::Root(triangle))
+    }
+
+    /// Logarithm of the determinant of the root; factors count as those of their classes.
+    fn log_root(&self) -> f64 {
+        match self {
+            Self::Each(_) => 0.0,
+            Self::Root(triangle) => (0..)
+                .take_while(|&i| in_triangle(i, i) < triangle.len())
+                .map(|i| triangle[in_triangle(i, i)].ln())
+                .sum(),
+        }
+    }
+
+    fn apply(&self, x: &mut [f64]) {
+        match self {
+            Self::Each(factors) => x.iter_mut().zip(factors).for_each(|(x, factor)| *x *= factor),
+            Self::Root(triangle) => solve_lower(triangle, x),
+        }
+    }
+}
+
+/// Values of an experiment on its axes, on each axis the components, what they leave out, and one, and number and squares of what lies
+/// beside.
 type Values = (Vec<f64>, Vec<Vec<f64>>, (f64, f64));
 
-fn axes(data: &Reduced, groups: &[usize], components: &Components, (shift, factor): (f64, f64)) -> Option<Values> {
+fn axes(
+    data: &Reduced,
+    groups: &[usize],
+    components: &Components,
+    (shift, factor): (f64, f64),
+    has_offset: bool,
+    whitening: &Whitening,
+) -> Option<Values> {
     let last = data.points.cols() - 1;
     let n = groups.len();
     let (mut residual, mut curves) = (Vec::new(), Vec::new());
     for &g in groups {
         let group = &data.groups[g];
-        let class = &data.classes[group.class];
-        // With this factor noise has the variance sigma_I^2, or one where the sd is known.
-        let whitening = class.n.sqrt() / (class.sd.unwrap_or(1.0) * class.times);
         let at = components.at(data.points[(group.point, last)]);
-        residual.push(whitening * (group.mean - shift - factor * at.mean()));
-        curves.push(at.all().iter().map(|v| whitening * v).collect::<Vec<f64>>());
+        residual.push(group.mean - shift - factor * at.mean());
+        curves.push(at.all().iter().chain([&1.0]).copied().collect::<Vec<f64>>());
     }
-    let width = curves[0].len();
+    let n_curves = curves[0].len();
+    whitening.apply(&mut residual);
+    for f in 0..n_curves {
+        let mut curve: Vec<f64> = curves.iter().map(|at| at[f]).collect();
+        whitening.apply(&mut curve);
+        curves.iter_mut().zip(curve).for_each(|(at, white)| at[f] = white);
+    }
+    let width = if has_offset { n_curves } else { n_curves - 1 };
     let svd = Mat::from_fn(n, width, |i, f| curves[i][f]).thin_svd().ok()?;
     let (axes, singular) = (svd.U(), svd.S().column_vector());
     // Series that do not vary keep an axis, for the noise.
     let n_axes = (0..singular.nrows()).filter(|&j| singular[j] > NO_AXIS * singular[0]).count().max(1);
     let along = |j: usize, of: &dyn Fn(usize) -> f64| (0..n).map(|i| axes[(i, j)] * of(i)).sum::<f64>();
     let values: Vec<f64> = (0..n_axes).map(|j| along(j, &|i| residual[i])).collect();
-    let on_axes = (0..n_axes).map(|j| (0..width).map(|f| along(j, &|i| curves[i][f])).collect()).collect();
+    let on_axes = (0..n_axes).map(|j| (0..n_curves).map(|f| along(j, &|i| curves[i][f])).collect()).collect();
     let beside: f64 =
         (0..n).map(|i| (residual[i] - (0..n_axes).map(|j| axes[(i, j)] * values[j]).sum::<f64>()).powi(2)).sum();
     Some((values, on_axes, ((n - n_axes) as f64, beside)))
@@ -279,10 +348,14 @@ mod tests {
 
     use super::*;
     use crate::infer::marginal::Marginal;
-    use crate::infer::{Likelihoods, OutputTerm, Workspace};
-    use crate::likelihood::{ErrorSharing, Family, Link, Scale, Values};
+    use crate::infer::propagation::{Method, PointEstimate};
+    use crate::infer::{Likelihoods, OutputTerm, Target, Workspace};
+    use crate::likelihood::{Correlated, ErrorSharing, Family, Link, Scale, Values};
+    use crate::mcmc::{Bayes, Point};
+    use crate::prior::Prior;
     use crate::surrogate::{
-        GaussianProcess, GpSpec, InputScale, Kernel, NodeScratch, Nodes, Normalisation, PolynomialChaos, Scratch,
+        Added, GaussianProcess, GpSpec, InputScale, Kernel, NodeScratch, Nodes, Normalisation, Placed, PolynomialChaos,
+        Scratch,
     };
 
     const AFFINE: (f64, f64) = (0.4, 1.3);
@@ -323,7 +396,7 @@ mod tests {
         let (omega, sigma) = (0.3, 0.2);
         let prior: crate::prior::Marginal = "half-normal(1)".parse().unwrap();
         for sd in [Scale::Prior(prior.clone()), Scale::Fixed(0.15), Scale::Column, Scale::Multiple(prior)] {
-            for replicates in [[1, 1], [2, 2], [1, 3]] {
+            for (replicates, offset) in [([1, 1], None), ([2, 2], None), ([1, 3], None), ([1, 3], Some(0.3))] {
                 let (y, known, sds) = measured(&sd, replicates);
                 let data = Reduced::new(
                     &*family,
@@ -333,8 +406,17 @@ mod tests {
                     true,
                 )
                 .unwrap();
-                let axes = OnAxes::new(&data, &series, AFFINE).unwrap();
-                let (data, surrogate) = axes.decorrelated(&VARIANCES).unwrap();
+                let axes = OnAxes::new(&data, &series, AFFINE, offset.is_some(), None).unwrap();
+                let (data, surrogate, ones) = axes.decorrelated(&VARIANCES).unwrap();
+                let amounts = ones.iter().map(|one| one / axes.factor).collect();
+                let surrogate: Arc<dyn Surrogate> = match offset {
+                    None => surrogate,
+                    Some(_) => {
+                        let added = Added { place: 1, range: (-1.0, 1.0), amounts };
+                        Arc::new(Placed::new(surrogate, vec![0], 2, Some(added)))
+                    }
+                };
+                let unknowns: Vec<f64> = [omega].into_iter().chain(offset).collect();
                 let term = OutputTerm {
                     surrogate,
                     affine: (0.0, axes.factor),
@@ -351,10 +433,10 @@ mod tests {
                 let sigmas = [sigma];
                 let mut found = Vec::new();
                 for conditioning in [false, true] {
-                    let likelihoods = Likelihoods::new(1, n_sigmas, vec![term.clone()], conditioning);
+                    let likelihoods = Likelihoods::new(unknowns.len(), n_sigmas, vec![term.clone()], conditioning);
                     assert_eq!(likelihoods.is_conditioned(), conditioning);
                     let (mut workspace, mut l) = (Workspace::default(), vec![0.0; 2]);
-                    likelihoods.set_unknowns(&[omega], &mut workspace);
+                    likelihoods.set_unknowns(&unknowns, &mut workspace);
                     likelihoods.log_likelihoods(&sigmas[..n_sigmas], &workspace, &mut l);
                     found.push(l);
                 }
@@ -373,7 +455,7 @@ mod tests {
                 });
                 use faer::linalg::solvers::Solve;
                 for s in 0..2 {
-                    let r = Mat::from_fn(n, 1, |i, _| y[i] - AFFINE.0 - AFFINE.1 * eta[(i, s)]);
+                    let r = Mat::from_fn(n, 1, |i, _| y[i] - offset.unwrap_or(0.0) - AFFINE.0 - AFFINE.1 * eta[(i, s)]);
                     let distance = (r.transpose() * v.partial_piv_lu().solve(&r))[(0, 0)];
                     let exact = -0.5 * (v.determinant().ln() + distance + n as f64 * (2.0 * std::f64::consts::PI).ln());
                     // Errors have the variance 1.3^2 x 0.1 x 7 at most, along all coordinates of an experiment with their replicates,
@@ -388,6 +470,118 @@ mod tests {
         }
     }
 
+    /// Replicates whose noise is correlated along each experiment, known but for a factor or altogether, with an offset.
+    #[test]
+    fn correlated_values_on_axes_have_the_joint_density_of_the_measurements() {
+        let (series, family) = (series(), Family::Normal.likelihood());
+        let c = Matrix::from_fn(series.names().len(), 1, |p, _| 0.5 * (p as f64).sin());
+        let (omega, offset) = (0.3, -0.2);
+        let (y, known, sds) = measured(&Scale::Column, [1, 2]);
+        let (n, sds) = (y.len(), sds.unwrap());
+        let correlation = Matrix::from_fn(n, n, |i, j| {
+            let same = known[(i, 0)] == known[(j, 0)];
+            if same { 0.6_f64.powi((i as i32 - j as i32).abs()) } else { 0.0 }
+        });
+        for factor in [None, Some(1.3)] {
+            let values = Values { scales: Some(&sds), ..Values::plain(&y, &known) };
+            let correlated = Correlated::new(&*family, &values, &correlation, ErrorSharing::Shared).unwrap();
+            let (data, covariance) = correlated.together(factor.is_some());
+            let axes = OnAxes::new(&data, &series, AFFINE, true, Some(covariance)).unwrap();
+            let (data, surrogate, ones) = axes.decorrelated(&VARIANCES).unwrap();
+            let amounts = ones.iter().map(|one| one / axes.factor).collect();
+            let added = Added { place: 1, range: (-1.0, 1.0), amounts };
+            let term = OutputTerm {
+                surrogate: Arc::new(Placed::new(surrogate, vec![0], 2, Some(added))),
+                affine: (0.0, axes.factor),
+                link: Link::Identity,
+                family: Arc::from(Family::Normal.likelihood()),
+                data: Arc::new(data),
+                error: ErrorSharing::Shared,
+                sigma: factor.map(|_| 0),
+                coefficients: c.clone(),
+                sigma_a: None,
+                field: None,
+            };
+            let sigmas: Vec<f64> = factor.into_iter().collect();
+            let likelihoods = Likelihoods::new(2, sigmas.len(), vec![term], true);
+            let (mut workspace, mut l) = (Workspace::default(), vec![0.0]);
+            likelihoods.set_unknowns(&[omega, offset], &mut workspace);
+            likelihoods.log_likelihoods(&sigmas, &workspace, &mut l);
+            let x = Matrix::from_fn(n, 3, |i, d| if d == 0 { omega } else { known[(i, d - 1)] });
+            let mut eta = Matrix::default();
+            series.predict(&x, &c, &mut eta, &mut Scratch::default());
+            let components = series.components().unwrap();
+            let roots: Vec<Vec<f64>> = (0..n).map(|i| components.at(known[(i, 1)]).error_roots(&VARIANCES)).collect();
+            let v = Mat::from_fn(n, n, |i, j| {
+                let same = known[(i, 0)] == known[(j, 0)];
+                let error: f64 = roots[i].iter().zip(&roots[j]).map(|(a, b)| a * b).sum();
+                let noise = factor.unwrap_or(1.0).powi(2) * sds[i] * sds[j] * correlation[(i, j)];
+                noise + AFFINE.1.powi(2) * if same { error } else { 0.0 }
+            });
+            use faer::linalg::solvers::Solve;
+            let r = Mat::from_fn(n, 1, |i, _| y[i] - offset - AFFINE.0 - AFFINE.1 * eta[(i, 0)]);
+            let distance = (r.transpose() * v.partial_piv_lu().solve(&r))[(0, 0)];
+            let exact = -0.5 * (v.determinant().ln() + distance + n as f64 * (2.0 * std::f64::consts::PI).ln());
+            // As above, with the least eigenvalue of such a correlation, (1 - 0.6) / (1 + 0.6), times that of the noise.
+            let condition = n as f64 * 1.2 / (0.01 * 0.25);
+            let bound = 64.0 * f64::EPSILON * condition * exact.abs().max(distance);
+            assert!((l[0] - exact).abs() <= bound, "{factor:?}: {} {exact} {bound:e}", l[0]);
+        }
+    }
+
+    #[test]
+    fn several_points_together_have_the_densities_that_they_have_one_by_one() {
+        let (series, family) = (series(), Family::Normal.likelihood());
+        let c = Matrix::from_fn(series.names().len(), 40, |p, s| 0.5 * (p as f64 + 3.0 * s as f64).sin());
+        let sd = Scale::Prior("half-normal(1)".parse().unwrap());
+        let (y, known, _) = measured(&sd, [1, 2]);
+        let data = Reduced::new(&*family, &sd, &Values::plain(&y, &known), ErrorSharing::Shared, true).unwrap();
+        let axes = OnAxes::new(&data, &series, AFFINE, true, None).unwrap();
+        let (data, surrogate, ones) = axes.decorrelated(&VARIANCES).unwrap();
+        let added = Added { place: 0, range: (-1.0, 1.0), amounts: ones };
+        let term = OutputTerm {
+            surrogate: Arc::new(Placed::new(surrogate, vec![1], 2, Some(added))),
+            affine: (0.0, axes.factor),
+            link: Link::Identity,
+            family: Arc::from(Family::Normal.likelihood()),
+            data: Arc::new(data),
+            error: ErrorSharing::Shared,
+            sigma: Some(0),
+            coefficients: c,
+            sigma_a: None,
+            field: None,
+        };
+        let likelihoods = Likelihoods::new(2, 1, vec![term], false);
+        assert!(likelihoods.gains_together());
+        let names = ["offset", "a", "sigma_i"].map(String::from).to_vec();
+        let marginals = ["normal(0, 1)", "uniform(-1, 1)", "half-normal(1)"].map(|prior| prior.parse().unwrap());
+        let prior = Prior::new(names, marginals.to_vec()).unwrap();
+        let log_alpha = vec![-40.0_f64.ln(); 40];
+        for method in [Method::ELik, Method::ELogLik] {
+            let propagation = method.propagation(PointEstimate::Mean);
+            let mut target = Target::new(&likelihoods, &prior, &*propagation, &log_alpha);
+            let new = |i: usize| {
+                let mut point = Point::new(3);
+                point.z.iter_mut().enumerate().for_each(|(d, z)| *z = ((3 * i + d) as f64).sin());
+                point
+            };
+            let mut together: Vec<Point> = (0..21).map(new).collect();
+            target.evaluate(&mut together.iter_mut().collect::<Vec<_>>());
+            for (i, point) in together.iter().enumerate() {
+                let mut alone = new(i);
+                target.evaluate(&mut [&mut alone]);
+                let size = alone.log_likelihood.abs() + y.len() as f64;
+                // Sums of some dozen terms in another order; residuals over sds of a tenth and more, and their derivatives.
+                let bound = 1e3 * f64::EPSILON * size;
+                assert!((point.log_likelihood - alone.log_likelihood).abs() <= bound, "{i}: {point:?} {alone:?}");
+                assert_eq!(point.log_prior, alone.log_prior);
+                for (a, b) in point.likelihood_gradient.iter().zip(&alone.likelihood_gradient) {
+                    assert!((a - b).abs() <= 100.0 * bound, "{i}: {a} {b}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn noise_that_does_not_reduce_carries_the_mean_variance_of_the_errors() {
         let (series, family) = (series(), Family::StudentT { df: 4.0 }.likelihood());
@@ -395,8 +589,8 @@ mod tests {
         let sd = Scale::Prior("half-normal(1)".parse().unwrap());
         let (y, known, _) = measured(&sd, [1, 1]);
         let data = Reduced::new(&*family, &sd, &Values::plain(&y, &known), ErrorSharing::Shared, true).unwrap();
-        let axes = OnAxes::new(&data, &series, AFFINE).unwrap();
-        let (data, surrogate) = axes.decorrelated(&VARIANCES).unwrap();
+        let axes = OnAxes::new(&data, &series, AFFINE, false, None).unwrap();
+        let (data, surrogate, _) = axes.decorrelated(&VARIANCES).unwrap();
         assert!(data.classes.is_empty() && data.groups.is_empty() && data.rows.len() == y.len());
         let term = OutputTerm {
             surrogate,
@@ -472,7 +666,7 @@ mod tests {
         for (replicates, has_errors) in [([1, 1], true), ([2, 1], true), ([1, 1], false)] {
             let (y, known, _) = measured(&sd, replicates);
             let data = Reduced::new(&*family, &sd, &Values::plain(&y, &known), ErrorSharing::Shared, true).unwrap();
-            let axes = Arc::new(OnAxes::new(&data, &series, AFFINE).unwrap());
+            let axes = Arc::new(OnAxes::new(&data, &series, AFFINE, false, None).unwrap());
             let term = OutputTerm {
                 surrogate: Arc::new(series.clone()),
                 affine: AFFINE,

@@ -90,6 +90,40 @@ impl<'a> Target<'a> {
 }
 
 impl Target<'_> {
+    /// Several points whose surrogates cost less together, each pooled by itself.
+    fn evaluate_together(&mut self, points: &mut [&mut Point]) {
+        self.set_points(points);
+        let Self { likelihoods, propagation, log_alpha, points: x, values, gradients, gradient, workspace, l, .. } =
+            &mut *self;
+        let pool = |l: &mut [f64]| propagation.pool(log_alpha, l);
+        let gradients = gradient.then_some(gradients);
+        likelihoods.pool_together(x, pool, l, workspace, values, gradients);
+        self.read_points(points);
+    }
+
+    /// Natural values and log priors of several points; their likelihoods' gradients hold the slopes of the map until these are there.
+    fn set_points(&mut self, points: &mut [&mut Point]) {
+        let dim = self.prior.len();
+        self.points.reshape(points.len(), dim);
+        self.gradients.reshape(points.len(), dim);
+        self.gradients.data_mut().fill(0.0);
+        for (p, point) in points.iter_mut().enumerate() {
+            point.log_prior = self.set_prior(&point.z, &mut point.prior_gradient);
+            self.points.row_mut(p).copy_from_slice(&self.x);
+            point.likelihood_gradient.copy_from_slice(&self.slopes);
+        }
+    }
+
+    /// Likelihoods of several points, with their gradients on the real line.
+    fn read_points(&self, points: &mut [&mut Point]) {
+        for (p, point) in points.iter_mut().enumerate() {
+            point.log_likelihood = self.values[p];
+            for (by, by_x) in point.likelihood_gradient.iter_mut().zip(self.gradients.row(p)) {
+                *by = chain(*by_x, *by);
+            }
+        }
+    }
+
     /// The log prior at a point of the real line; leaves natural values and their slopes behind.
     fn set_prior(&mut self, z: &[f64], gradient: &mut [f64]) -> f64 {
         let mut log_prior = 0.0;
@@ -127,28 +161,20 @@ impl Bayes for Target<'_> {
     fn evaluate(&mut self, points: &mut [&mut Point]) {
         // Lanes without a point are computed all the same: few points are cheaper one by one.
         const WORTH: usize = POINTS / 2;
-        let dim = self.dim();
+        let together = !self.one_pass && self.likelihoods.gains_together();
         for points in points.chunks_mut(POINTS) {
+            if together && points.len() > 1 {
+                self.evaluate_together(points);
+                continue;
+            }
             if !self.one_pass || points.len() < WORTH {
                 points.iter_mut().for_each(|point| point.set(|z, prior, likelihood| self.parts(z, prior, likelihood)));
                 continue;
             }
-            self.points.reshape(points.len(), dim);
-            self.gradients.reshape(points.len(), dim);
-            for (p, point) in points.iter_mut().enumerate() {
-                point.log_prior = self.set_prior(&point.z, &mut point.prior_gradient);
-                self.points.row_mut(p).copy_from_slice(&self.x);
-                // Until the likelihood is there, the slopes of the map.
-                point.likelihood_gradient.copy_from_slice(&self.slopes);
-            }
+            self.set_points(points);
             let Self { likelihoods, log_alpha, points: x, values, gradients, workspace, .. } = &mut *self;
             likelihoods.pool_points(x, log_alpha, workspace, values, gradients);
-            for (p, point) in points.iter_mut().enumerate() {
-                point.log_likelihood = values[p];
-                for (by, by_x) in point.likelihood_gradient.iter_mut().zip(gradients.row(p)) {
-                    *by = chain(*by_x, *by);
-                }
-            }
+            self.read_points(points);
         }
     }
 

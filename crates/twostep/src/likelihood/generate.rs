@@ -60,6 +60,15 @@ impl Generator {
         }
     }
 
+    /// The measurement around `m` that a standard normal number makes, where noise is normal on some scale.
+    pub(crate) fn displaced(&self, m: f64, normal: f64) -> Option<f64> {
+        match *self {
+            Self::Normal { sd } => Some(m + sd * normal),
+            Self::LogNormal { sd } => Some(m * (sd * normal).exp()),
+            _ => None,
+        }
+    }
+
     /// One measurement around `m`. Counts around a mean that is not positive are zero, and probabilities are kept between zero and one.
     pub fn sample(&self, m: f64, rng: &mut impl Rng) -> f64 {
         match *self {

@@ -2,6 +2,7 @@
 
 mod binomial;
 mod counts;
+mod covariance;
 mod data;
 mod generate;
 mod log_normal;
@@ -9,6 +10,7 @@ mod normal;
 mod relative;
 mod student_t;
 
+pub(crate) use covariance::{Correlated, correlate};
 pub(crate) use data::ClassForm;
 pub use data::{Class, Error as ErrorSharing, Group, Reduced, Row, RowKind, Values};
 pub use generate::Generator;

@@ -8,7 +8,7 @@ use crate::infer::propagation::Method;
 use crate::infer::{Budget, IPosterior, Measured, QuantitySummary, VarianceShares};
 use crate::matrix::{Matrix, bits};
 use crate::prior::Marginal;
-use crate::run::{Findings, predicted};
+use crate::run::{At, Findings, predicted};
 use crate::table::counted;
 use crate::train::PROBABILITIES;
 use rayon::prelude::*;
@@ -347,18 +347,20 @@ impl<'a> Answers<'a> {
 }
 
 /// The prior of an unknown or of an unknown sd.
-fn prior_of<'a>(findings: &'a Findings, name: &str) -> Option<&'a Marginal> {
+fn prior_of(findings: &Findings, name: &str) -> Option<Marginal> {
     let study = &findings.study;
-    let unknown = study.unknowns.iter().find(|u| u.name == name).map(|u| &u.prior);
+    let unknown = study.inferred().into_iter().find(|u| u.name == name).map(|u| u.prior);
     let sigmas = study.sigma_names();
     let of_sigma =
-        || study.outputs[sigmas.iter().position(|sigma| sigma.as_deref() == Some(name))?].noise.scale.prior();
+        || study.outputs[sigmas.iter().position(|sigma| sigma.as_deref() == Some(name))?].noise.scale.prior().cloned();
     unknown.or_else(of_sigma)
 }
 
 /// Measurements of one output against what the answer expects of them.
 pub struct Check {
     output: usize,
+    /// The experiment, where there are several.
+    experiment: Option<usize>,
     /// Rows of the measurements that were looked at.
     rows: Vec<usize>,
     /// Quantiles of the prediction of each.
@@ -367,7 +369,7 @@ pub struct Check {
     inside: usize,
 }
 
-/// Every measured output whose noise is known, by the answer.
+/// Every measured output whose noise is known, in each experiment, by the answer.
 pub fn checks(findings: &Findings) -> Vec<Check> {
     let (Some(own), Some(posterior)) = (findings.answers.first(), &findings.posterior) else { return Vec::new() };
     let study = &findings.study;
@@ -377,13 +379,20 @@ pub fn checks(findings: &Findings) -> Vec<Check> {
         t_draws: own.t_draws.as_ref().map(|t_draws| kept.iter().map(|&i| t_draws[i]).collect()),
         ..own.clone()
     };
-    let of_output = |(output, measured): (usize, &Measured)| {
+    let experiments: Vec<Option<usize>> = match study.has_experiments() {
+        true => (0..study.experiments.len()).map(Some).collect(),
+        false => vec![None],
+    };
+    let of_output = |(output, measured, experiment): (usize, &Measured, Option<usize>)| {
+        let is_own = |i: &usize| experiment.is_none_or(|experiment| measured.experiment_of(*i) == experiment);
         // Where a censored measurement lies is not known.
-        let known: Vec<usize> = (0..measured.y.len()).filter(|&i| measured.side(i).is_none()).collect();
+        let known: Vec<usize> = (0..measured.y.len()).filter(is_own).filter(|&i| measured.side(i).is_none()).collect();
         let rows: Vec<usize> = thinned(known.len(), CHECKED).map(|i| known[i]).collect();
         let known = measured.known.select_rows(&rows);
         let sd: Option<Vec<f64>> = measured.scale.as_ref().map(|sd| rows.iter().map(|&i| sd[i]).collect());
-        let drawn = predicted(study, posterior, &findings.parameters, &some, output, &known, sd.as_deref());
+        let of_rows: Vec<usize> = experiment.iter().flat_map(|&experiment| vec![experiment; rows.len()]).collect();
+        let at = At { known: &known, experiment: &of_rows, scales: sd.as_deref() };
+        let drawn = predicted(study, posterior, &findings.parameters, &some, output, &at);
         let interval = |i: usize| {
             let values: Vec<f64> = drawn.iter().map(|d| d.measured[i]).collect();
             let sorted = Sorted::new(&values, &vec![1.0; values.len()]);
@@ -392,10 +401,14 @@ pub fn checks(findings: &Findings) -> Vec<Check> {
         let intervals: Vec<[f64; 5]> = (0..rows.len()).into_par_iter().map(interval).collect();
         let is_inside = |(row, q): (&usize, &[f64; 5])| (q[0]..=q[4]).contains(&measured.y[*row]);
         let inside = rows.iter().zip(&intervals).filter(|pair| is_inside(*pair)).count();
-        Check { output, rows, intervals, inside }
+        Check { output, experiment, rows, intervals, inside }
     };
-    let all = findings.measured.iter().enumerate().filter(|(_, measured)| !measured.y.is_empty()).map(of_output);
-    all.filter(|check| !check.intervals.iter().flatten().any(|v| v.is_nan())).collect()
+    let measured = findings.measured.iter().enumerate();
+    let all = measured.flat_map(|(o, measured)| experiments.iter().map(move |experiment| (o, measured, *experiment)));
+    all.map(of_output)
+        .filter(|check| !check.rows.is_empty())
+        .filter(|check| !check.intervals.iter().flatten().any(|v| v.is_nan()))
+        .collect()
 }
 
 /// How many measurements lie inside the 90 % intervals in which the answer expects them, and how many there are.
@@ -407,9 +420,11 @@ pub(super) fn inside(checks: &[Check]) -> Option<[usize; 2]> {
 fn predictive_check(findings: &Findings, method: Method, checks: &[Check]) -> Option<Figure> {
     let study = &findings.study;
     let (mut panels, mut words) = (Vec::new(), Vec::new());
-    for Check { output, rows, intervals, inside } in checks {
+    for Check { output, experiment, rows, intervals, inside } in checks {
         let (output, measured) = (&study.outputs[*output], &findings.measured[*output]);
-        words.push(format!("{inside} of {} of {}", counted(rows.len(), "measurement"), output.name));
+        let experiment = experiment.map_or("", |experiment| study.experiments[experiment].as_str());
+        let of = if experiment.is_empty() { String::new() } else { format!(" in {experiment}") };
+        words.push(format!("{inside} of {} of {}{of}", counted(rows.len(), "measurement"), output.name));
         let shown: Vec<usize> = thinned(rows.len(), MEASUREMENTS).collect();
         if shown.len() < rows.len() {
             words.push(format!("of which {} are shown", shown.len()));
@@ -431,7 +446,7 @@ fn predictive_check(findings: &Findings, method: Method, checks: &[Check]) -> Op
             _ => (Axis::new("measurement"), all.iter().map(|i| (i + 1) as f64).collect()),
         };
         panels.push(Panel {
-            title: String::new(),
+            title: experiment.to_owned(),
             x,
             y: Axis {
                 log: output.log && y.iter().all(|y| *y > 0.0),

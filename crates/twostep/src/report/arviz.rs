@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::infer::{Derived, IPosterior, Measured, Prepared};
 use crate::mcmc::nuts::Transition;
-use crate::run::{Calibration, Findings, Project, VERSION, log_likelihoods, predicted};
+use crate::run::{At, Calibration, Findings, Project, VERSION, log_likelihoods, predicted};
 use crate::store::Files;
 use crate::stream::Stream;
 use crate::study::{Stage, Study};
@@ -163,8 +163,7 @@ fn answer_groups(findings: &Findings, prepared: &Prepared, derived: &[Derived], 
         }
         let mut predictions = Group::new("posterior_predictive", &origin, Some(&kept), &rows);
         for ((o, measured, name), (row, _)) in measured.iter().zip(&rows) {
-            let (known, sd) = (&measured.known, measured.scale.as_deref());
-            let values = predicted(study, posterior, &findings.parameters, &thinned, *o, known, sd);
+            let values = predicted(study, posterior, &findings.parameters, &thinned, *o, &At::from(*measured));
             let values: Vec<f64> = values.into_iter().flat_map(|of_draw| of_draw.measured).collect();
             let unit = study.outputs[*o].unit.as_deref();
             predictions.per_draw(name, &measured.output, unit, &[row], values);
@@ -275,7 +274,7 @@ impl Quantities<'_> {
         let mut names = Names::default();
         for (d, name) in self.parameters.iter().enumerate() {
             let values: Vec<f64> = draws.iter().map(|x| x[d]).collect();
-            let unit = self.study.unknowns.get(d).and_then(|unknown| unknown.unit.as_deref());
+            let unit = self.study.unknown_named(name).and_then(|unknown| unknown.unit.as_deref());
             group.per_draw(&names.legal(name), name, unit, &[], values);
         }
         for Derived { name, expression } in self.derived {

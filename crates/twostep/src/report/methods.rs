@@ -455,6 +455,12 @@ fn measurements(findings: &Findings) -> String {
             _ if output.noise.family == Family::Poisson => String::new(),
             Scale::Fixed(value) => format!(", with {what} {value}"),
             Scale::Prior(prior) => format!(", with an unknown {what} {name} with prior {prior}"),
+            Scale::Column if output.covariance.is_some() => {
+                ", with a known covariance between all measurements".to_owned()
+            }
+            Scale::Multiple(prior) if output.covariance.is_some() => format!(
+                ", with a covariance between all measurements that is known but for the square of a factor {name} with prior {prior}"
+            ),
             Scale::Column => format!(", with a known {what} for each measurement"),
             Scale::Multiple(prior) => {
                 format!(
@@ -463,6 +469,11 @@ fn measurements(findings: &Findings) -> String {
             }
         };
         sentences.push(format!("The likelihood of {} was {family}{sd}.", escaped(&output.name)));
+        if let Some(prior) = &output.offset {
+            let scale = if output.log { "the logarithm of " } else { "" };
+            let name = escaped(&output.name);
+            sentences.push(format!("All measurements share an unknown offset from {scale}{name}, with prior {prior}."));
+        }
     }
     sentences.join(" ")
 }
@@ -486,6 +497,17 @@ fn i_step(findings: &Findings) -> String {
     let priors: Vec<String> =
         study.unknowns.iter().map(|unknown| format!("{} \\~ {}", escaped(&unknown.name), unknown.prior)).collect();
     let mut sentences = vec![format!("The priors of the unknowns were {}.", listed(&priors))];
+    let own: Vec<String> =
+        study.unknowns.iter().filter(|unknown| unknown.per_experiment).map(|unknown| escaped(&unknown.name)).collect();
+    if !own.is_empty() {
+        let experiments: Vec<String> = study.experiments.iter().map(|name| escaped(name)).collect();
+        sentences.push(format!(
+            "There were {} ({}), each with its own value of {}, independently from that prior; all else was shared.",
+            counted(experiments.len(), "experiment"),
+            listed(&experiments),
+            listed(&own)
+        ));
+    }
     let others: Vec<String> = findings.answers.iter().skip(1).map(|own| title(&own.method).to_owned()).collect();
     sentences.push(propagation(study.infer.answer, study.infer.point));
     if let Some(clusters) = study.infer.clusters.count().filter(|_| study.infer.answer != Method::Point) {

@@ -6,7 +6,7 @@ use crate::infer::propagation::Method;
 use crate::infer::{IPosterior, QuantitySummary, T_DRAW_ERROR};
 use crate::run::{Enough, Findings};
 use crate::special::normal_cdf;
-use crate::study::{Study, Unknown};
+use crate::study::{Inferred, Study};
 use crate::table::counted;
 use crate::train::{CandidateReport, ChoiceReport, TReport};
 use std::fmt;
@@ -148,10 +148,13 @@ pub fn with_unit(name: &str, study: &Study) -> String {
 
 /// The unit of an unknown, condition or unknown sd, where the study says one.
 fn unit<'a>(name: &str, study: &'a Study) -> Option<&'a str> {
-    let unknowns = study.unknowns.iter().map(|unknown| (&unknown.name, &unknown.unit));
-    let mut inputs = unknowns.chain(study.conditions.iter().map(|condition| (&condition.name, &condition.unit)));
+    let inputs = study.unknowns.iter().map(|unknown| (&unknown.name, &unknown.unit));
+    let mut inputs = inputs.chain(study.conditions.iter().map(|condition| (&condition.name, &condition.unit)));
     if let Some((_, unit)) = inputs.find(|(known, _)| *known == name) {
         return unit.as_deref();
+    }
+    if let Some(unknown) = study.unknown_named(name) {
+        return unknown.unit.as_deref();
     }
     let output = study.sigma_names().iter().position(|sigma| sigma.as_deref() == Some(name)).map(|o| &study.outputs[o]);
     // An sd on the logarithm has no unit.
@@ -170,13 +173,15 @@ fn spoken_unit(unit: Option<&str>) -> String {
 /// The true value of an unknown or of a quantity derived from unknowns alone, where measurements are synthetic.
 pub fn truth(findings: &Findings, name: &str) -> Option<f64> {
     let truth = findings.truth();
-    let of_unknown = |unknown: &Unknown| truth.iter().find(|(name, _)| *name == unknown.name).map(|(_, value)| *value);
-    if let Some(unknown) = findings.study.unknowns.iter().find(|unknown| unknown.name == name) {
+    let of_unknown = |unknown: &Inferred| truth.iter().find(|(name, _)| *name == unknown.name).map(|(_, value)| *value);
+    let inferred = findings.study.inferred();
+    if let Some(unknown) = inferred.iter().find(|unknown| unknown.name == name) {
         return of_unknown(unknown);
     }
     let derived = findings.study.derived_quantities().ok()?.into_iter().find(|derived| derived.name == name)?;
-    let values: Vec<f64> = findings.study.unknowns.iter().map(of_unknown).collect::<Option<_>>()?;
-    let is_known = derived.expression.variables_used().iter().all(|&variable| variable < values.len());
+    let values: Vec<Option<f64>> = inferred.iter().map(of_unknown).collect();
+    let is_known = derived.expression.variables_used().iter().all(|&v| values.get(v).is_some_and(Option::is_some));
+    let values: Vec<f64> = values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect();
     let value = || derived.expression.eval_scalar(&values);
     is_known.then(value).filter(|value| value.is_finite())
 }

@@ -299,7 +299,7 @@ impl Project {
         let mut labels: Vec<(String, Vec<String>)> =
             self.settings[0].label.iter().map(|(key, _)| (key.clone(), Vec::new())).collect();
         for (setting, calibration) in self.settings.iter().zip(calibrations) {
-            let unknowns: Vec<&str> = setting.study.unknowns.iter().map(|u| u.name.as_str()).collect();
+            let unknowns: Vec<String> = setting.study.inferred().into_iter().map(|u| u.name).collect();
             for trial in &calibration.trials {
                 let ranked = trial.ranked.iter().map(|r| {
                     let numbers = [r.truth, r.pit, r.below].map(|x| x.to_string());
@@ -307,7 +307,8 @@ impl Project {
                     let [q05, q95] = [r.q05, r.q95].map(|x| x.to_string());
                     (r.unknown.as_str(), [numbers.to_vec(), counts.to_vec(), vec![q05, q95]].concat())
                 });
-                let failed = unknowns.iter().filter(|_| trial.failed.is_some()).map(|u| (*u, vec![String::new(); 7]));
+                let failed =
+                    unknowns.iter().filter(|_| trial.failed.is_some()).map(|u| (u.as_str(), vec![String::new(); 7]));
                 for (unknown, place) in ranked.chain(failed) {
                     let e = &trial.evidence;
                     let head = [trial.t_trial + 1, trial.i_trial + 1].map(|n| n.to_string());

@@ -350,10 +350,11 @@ fn compute(
         .collect::<Result<_>>()?;
     let of_size = |size: usize| &fits[(sizes.len() - 1 - size) * SEQUENCES..][..SEQUENCES];
     let parameters = most_parameters(study, set, measured)?;
-    let names: Vec<&str> = study.unknowns.iter().map(|u| u.name.as_str()).collect();
+    let inferred = study.inferred();
+    let names: Vec<&str> = inferred.iter().map(|u| u.name.as_str()).collect();
 
     let by_size = sizes.iter().enumerate().map(|(size, &runs)| {
-        let unknowns = study.unknowns.iter().enumerate().map(|(d, unknown)| {
+        let unknowns = inferred.iter().enumerate().map(|(d, unknown)| {
             let widths: Vec<f64> = of_size(size).iter().map(|fit| fit.widths[d]).collect();
             let width = widths.iter().sum::<f64>() / widths.len() as f64;
             let range = [f64::min, f64::max].map(|end| widths.iter().copied().reduce(end).unwrap_or(width));
@@ -491,7 +492,8 @@ fn fit(
     }
     let answer = infer(study, &posterior, measured, monitor)?;
     let t_draws = answer.t_draws.as_deref().unwrap_or_default();
-    let parts = (0..study.unknowns.len()).map(|d| {
+    let n_unknowns = study.inferred().len();
+    let parts = (0..n_unknowns).map(|d| {
         let values: Vec<f64> = answer.draws.iter().map(|x| x[d]).collect();
         VarianceParts::new(&values, t_draws)
     });
@@ -501,12 +503,12 @@ fn fit(
         (without.infer.sigma_a, without.infer.series_errors) = (false, false);
         let without = infer(&without, &posterior, measured, monitor)?;
         let gone = |d: usize| (1.0 - (without.unknowns[d].sd / answer.unknowns[d].sd).powi(2)).max(0.0);
-        Some((0..study.unknowns.len()).map(gone).collect())
+        Some((0..n_unknowns).map(gone).collect())
     } else {
         None
     };
     Ok(Fit {
-        widths: answer.unknowns.iter().take(study.unknowns.len()).map(|u| u.q95 - u.q05).collect(),
+        widths: answer.unknowns.iter().take(n_unknowns).map(|u| u.q95 - u.q05).collect(),
         parts,
         engine: answer.engine,
         warnings: reports(&posterior).into_iter().flat_map(|r| r.warnings).chain(answer.warnings).collect(),

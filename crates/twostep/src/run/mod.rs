@@ -17,7 +17,7 @@ pub use calibrate::{Calibration, CalibrationPlan, calibration_json, calibration_
 pub use check::{MeasuredCounts, StudyPlan};
 pub use enough::{Enough, EnoughResult, SuggestedRuns, SurrogateShare, Width, Widths, enough_json};
 pub use findings::Findings;
-pub use predict::{Predicted, log_likelihoods, predict, predicted};
+pub use predict::{At, Predicted, log_likelihoods, predict, predicted};
 pub use runs::{Changed, Imported, Only, RunEntry};
 pub use serve::{Served, served};
 pub use stages::planned_runs;

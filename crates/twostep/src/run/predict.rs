@@ -9,7 +9,7 @@ use crate::infer::{IPosterior, Measured};
 use crate::likelihood::{ErrorSharing, log_likelihood};
 use crate::matrix::Matrix;
 use crate::stream::Stream;
-use crate::study::{Output, Stage, Study};
+use crate::study::{Output, Stage, Study, experiments};
 use crate::surrogate::Scratch;
 use crate::table::Table;
 use crate::train::{PROBABILITIES, TPosterior, TrainedOutput, output_draws};
@@ -24,17 +24,18 @@ use rayon::prelude::*;
 /// clusters). The surrogate's approximation error is added where the I-step propagates it, one for all rows at the same
 /// conditions where replicates share it. Columns: conditions, output, mean, sd and quantiles of the output so predicted, then
 /// the 90 % interval of a new measurement of it, which has the measurement noise besides. A study without conditions has one
-/// row per output, and needs no `at`.
+/// row per output, and needs no `at`; one with experiments needs a column `experiment` in it.
 ///
 /// # Errors
 /// A stale or missing I-step, no `at` or a column missing in it, or conditions outside the range where the surrogate was
 /// trained.
 pub fn predict(project: &Project, index: usize, at: Option<&Table>, method: Option<Method>) -> Result<Table> {
     let study = &project.settings()[index].study;
-    let known = points(study, at)?;
+    let (known, experiment) = points(study, at)?;
     let method = method.unwrap_or(study.infer.answer);
     let Finished { parameters, posterior, answer } = finished(project, index, "predict", method)?;
-    prediction_table(study, &posterior, &parameters, &answer, &known)
+    let at = At { known: &known, experiment: &experiment, scales: None };
+    prediction_table(study, &posterior, &parameters, &answer, &at)
 }
 
 impl Findings {
@@ -43,30 +44,32 @@ impl Findings {
     /// # Errors
     /// No answer by the method; no `at` or a column missing in it, or conditions outside the range where the surrogate was trained.
     pub fn predict(&self, at: Option<&Table>, method: &str) -> Result<Table> {
-        let known = points(&self.study, at)?;
+        let (known, experiment) = points(&self.study, at)?;
+        let at = At { known: &known, experiment: &experiment, scales: None };
         let answer = self.answers.iter().find(|answer| answer.method == method);
         let (Some(posterior), Some(answer)) = (&self.posterior, answer) else {
             let known: Vec<&str> = self.answers.iter().map(|answer| answer.method.as_str()).collect();
             let found = format!("there is no answer by {method}");
             return Err(Error::invalid("method", found, format!("use one of {}", known.join(", "))));
         };
-        prediction_table(&self.study, posterior, &self.parameters, answer, &known)
+        prediction_table(&self.study, posterior, &self.parameters, answer, &at)
     }
 }
 
-/// Outputs at the conditions in the rows of `known`: see [`predict`].
+/// Outputs at these conditions: see [`predict`].
 fn prediction_table(
     study: &Study,
     posterior: &TPosterior,
     parameters: &[String],
     answer: &IPosterior,
-    known: &Matrix,
+    at: &At<'_>,
 ) -> Result<Table> {
+    let known = at.known;
     let names: Vec<&str> = study.conditions.iter().map(|c| c.name.as_str()).collect();
     let (mut rows, mut outputs_column): (Vec<Vec<f64>>, Vec<String>) = (Vec::new(), Vec::new());
     let mut conditions: Vec<Vec<f64>> = vec![Vec::new(); names.len()];
     for (o, output) in study.outputs.iter().enumerate() {
-        let drawn = predicted(study, posterior, parameters, answer, o, known, None);
+        let drawn = predicted(study, posterior, parameters, answer, o, at);
         for i in 0..known.rows() {
             let equal = vec![1.0; drawn.len()];
             let simulated: Vec<f64> = drawn.iter().map(|d| d.simulated[i]).collect();
@@ -88,6 +91,10 @@ fn prediction_table(
     for (name, column) in names.iter().zip(conditions) {
         table = table.with_numbers(*name, column)?;
     }
+    if study.has_experiments() {
+        let names = (0..study.outputs.len()).flat_map(|_| at.experiment).map(|&e| study.experiments[e].clone());
+        table = table.with_texts("experiment", names.collect())?;
+    }
     table = table.with_texts("output", outputs_column)?;
     let columns = ["mean", "sd", "q05", "q25", "q50", "q75", "q95", "measured_q05", "measured_q95"];
     for (j, name) in columns.iter().enumerate() {
@@ -97,34 +104,56 @@ fn prediction_table(
     Ok(table)
 }
 
+/// Where and how precisely an output is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    /// Conditions in rows.
+    pub known: &'a Matrix,
+    /// The experiment of each row; empty where there is one.
+    pub experiment: &'a [usize],
+    /// Standard deviations of the measurements, or numbers of trials, where they are a column.
+    pub scales: Option<&'a [f64]>,
+}
+
+impl<'a> From<&'a Measured> for At<'a> {
+    fn from(measured: &'a Measured) -> Self {
+        Self { known: &measured.known, experiment: &measured.experiment, scales: measured.scale.as_deref() }
+    }
+}
+
 /// One output at several conditions by one I-draw.
 pub struct Predicted {
     /// The simulator's output, with the surrogate's approximation error where the I-step propagates it.
     pub simulated: Vec<f64>,
-    /// A measurement of it; NaN where the scale of its noise is not known.
+    /// A measurement of it, with the output's offset; NaN where the scale of its noise is not known.
     pub measured: Vec<f64>,
 }
 
-/// Output `o` at the conditions in the rows of `known`, by each draw of `answer`: see [`predict`]. `scales` holds
-/// standard deviations of the measurements, or numbers of trials, where they are a column.
+/// Output `o` at these conditions, by each draw of `answer`: see [`predict`].
 pub fn predicted(
     study: &Study,
     posterior: &TPosterior,
     parameters: &[String],
     answer: &IPosterior,
     o: usize,
-    known: &Matrix,
-    scales: Option<&[f64]>,
+    at: &At<'_>,
 ) -> Vec<Predicted> {
+    let At { known, experiment, scales } = *at;
     let output = &study.outputs[o];
     let pairs = Pairs::new(study, posterior, parameters, answer, o);
     // The row whose approximation error a row has: its own, or that of the first row at the same conditions.
     let shared = study.infer.error == ErrorSharing::Shared;
-    let error_of: Vec<usize> = if shared { known.first_alike(known.cols()) } else { (0..known.rows()).collect() };
+    // Experiments have inputs of their own.
+    let with_experiment = Matrix::from_fn(known.rows(), known.cols() + 1, |i, d| match d {
+        0 => experiment.get(i).map_or(0.0, |&e| e as f64),
+        d => known[(i, d - 1)],
+    });
+    let n_alike = with_experiment.cols();
+    let error_of: Vec<usize> = if shared { with_experiment.first_alike(n_alike) } else { (0..known.rows()).collect() };
     // The first row of the same series: all conditions but the coordinate are the same.
-    let series_of = known.first_alike(known.cols().saturating_sub(1));
+    let series_of = with_experiment.first_alike(if known.cols() > 0 { n_alike - 1 } else { n_alike });
     let of_draw = |k: usize| {
-        let Pair { eta, error_sd, roots, unknown_scale, mut rng } = pairs.at(k, known);
+        let Pair { eta, error_sd, roots, offset, unknown_scale, mut rng } = pairs.at(k, known, experiment);
         let mut bell = || rng.sample::<f64, _>(StandardNormal);
         let errors: Vec<f64> = match roots {
             None => error_sd.iter().map(|sd| sd * bell()).collect(),
@@ -138,17 +167,15 @@ pub fn predicted(
                 roots.iter().enumerate().map(of_row).collect()
             }
         };
-        let simulated: Vec<f64> = (0..known.rows())
-            .map(|i| {
-                let eta = eta[i] + errors[error_of[i]];
-                if output.log { eta.exp() } else { eta }
-            })
-            .collect();
-        let mut measure = |(i, &y): (usize, &f64)| {
+        let natural = |eta: f64| if output.log { eta.exp() } else { eta };
+        let with_errors: Vec<f64> = (0..known.rows()).map(|i| eta[i] + errors[error_of[i]]).collect();
+        let simulated = with_errors.iter().copied().map(natural).collect();
+        let mut measure = |(i, eta): (usize, &f64)| {
+            let y = natural(eta + offset);
             let scale = output.noise.scale.of(unknown_scale, scales.map(|own| own[i]));
             scale.map_or(f64::NAN, |scale| output.noise.family.generator(scale).sample(y, &mut rng))
         };
-        let measured = simulated.iter().enumerate().map(&mut measure).collect();
+        let measured = with_errors.iter().enumerate().map(&mut measure).collect();
         Predicted { simulated, measured }
     };
     (0..answer.draws.len()).into_par_iter().map(of_draw).collect()
@@ -169,10 +196,11 @@ pub fn log_likelihoods(
     let pairs = Pairs::new(study, posterior, parameters, answer, o);
     let (family, link) = (output.noise.family.likelihood(), output.noise.family.link(output.log));
     let of_draw = |k: usize| {
-        let Pair { eta, error_sd, unknown_scale: unknown, .. } = pairs.at(k, &measured.known);
+        let Pair { eta, error_sd, offset, unknown_scale: unknown, .. } =
+            pairs.at(k, &measured.known, &measured.experiment);
         let of_value = |(i, y): (usize, &f64)| {
             let scale = output.noise.scale.of(unknown, measured.scale.as_ref().map(|own| own[i])).unwrap_or(f64::NAN);
-            log_likelihood(&*family, (*y, measured.side(i)), link, eta[i], scale, error_sd[i])
+            log_likelihood(&*family, (*y, measured.side(i)), link, eta[i] + offset, scale, error_sd[i])
         };
         measured.y.iter().enumerate().map(of_value).collect()
     };
@@ -188,6 +216,10 @@ struct Pairs<'a> {
     weights: Vec<f64>,
     coefficients: Matrix,
     sigma_a: Vec<f64>,
+    /// For each experiment the places of the surrogate's unknowns in an I-draw.
+    places: Vec<Vec<usize>>,
+    /// Place of the output's offset.
+    offset_at: Option<usize>,
     /// Place of the output's unknown scale in an I-draw.
     sigma_at: Option<usize>,
     stream: Stream,
@@ -201,6 +233,8 @@ struct Pair {
     error_sd: Vec<f64>,
     /// What independent standard normal numbers of a series are multiplied by and summed to its error at each row.
     roots: Option<Vec<Vec<f64>>>,
+    /// What measurements have besides, on the surrogate's scale.
+    offset: f64,
     /// What is unknown of the scale of the noise.
     unknown_scale: Option<f64>,
     /// Random numbers of this pair that are not used yet.
@@ -228,13 +262,15 @@ impl<'a> Pairs<'a> {
             weights: t_draws.weights(),
             coefficients,
             sigma_a,
+            places: (0..study.experiments.len().max(1)).map(|experiment| study.places(experiment)).collect(),
+            offset_at: study.offset_place(o),
             sigma_at: parameters.iter().position(|n| sigma_name.as_ref() == Some(n)),
             stream: Stream::root(study.seed).named("predict").named(&output.name),
         }
     }
 
-    /// I-draw `k` at the conditions in the rows of `known`.
-    fn at(&self, k: usize, known: &Matrix) -> Pair {
+    /// I-draw `k` at the conditions in the rows of `known`, in the experiment of each.
+    fn at(&self, k: usize, known: &Matrix, experiment: &[usize]) -> Pair {
         let (x, n_unknowns) = (&self.answer.draws[k], self.study.unknowns.len());
         let mut rng = self.stream.at(k as u64).rng();
         let s = match &self.answer.t_draws {
@@ -242,7 +278,8 @@ impl<'a> Pairs<'a> {
             _ => pick_weighted(&self.weights, &mut rng),
         };
         let inputs = Matrix::from_fn(known.rows(), self.trained.n_inputs, |i, d| {
-            if d < n_unknowns { x[d] } else { known[(i, d - n_unknowns)] }
+            let places = &self.places[experiment.get(i).copied().unwrap_or(0)];
+            if d < n_unknowns { x[places[d]] } else { known[(i, d - n_unknowns)] }
         });
         let mut eta = Matrix::default();
         let coefficients = self.coefficients.select_cols(&[s]);
@@ -271,6 +308,7 @@ impl<'a> Pairs<'a> {
             eta: (0..known.rows()).map(|i| shift + factor * eta[(i, 0)]).collect(),
             error_sd,
             roots,
+            offset: self.offset_at.map_or(0.0, |place| x[place]),
             unknown_scale,
             rng,
         }
@@ -329,20 +367,26 @@ pub(super) fn unfinished(what: &str, stage: Stage, why: Stale) -> Error {
     )
 }
 
-/// The conditions to predict at: one row per point.
-fn points(study: &Study, at: Option<&Table>) -> Result<Matrix> {
-    let names: Vec<&str> = study.conditions.iter().map(|c| c.name.as_str()).collect();
-    if names.is_empty() {
-        return Ok(Matrix::zeros(1, 0));
-    }
+/// The conditions to predict at, one row per point, and the experiment of each, where there are several.
+fn points(study: &Study, at: Option<&Table>) -> Result<(Matrix, Vec<usize>)> {
+    let mut names: Vec<&str> = study.conditions.iter().map(|c| c.name.as_str()).collect();
     let Some(at) = at else {
+        if names.is_empty() {
+            let all = if study.has_experiments() { (0..study.experiments.len()).collect() } else { Vec::new() };
+            return Ok((Matrix::zeros(all.len().max(1), 0), all));
+        }
+        names.extend(study.has_experiments().then_some("experiment"));
         return Err(Error::invalid(
             "--at",
             "is missing, and outputs depend on conditions",
             format!("give a CSV file with a column for each of {}", names.join(", ")),
         ));
     };
-    let known = at.matrix(&names)?;
+    if names.is_empty() && !study.has_experiments() {
+        return Ok((Matrix::zeros(1, 0), Vec::new()));
+    }
+    let experiment = if study.has_experiments() { experiments(study, at)? } else { Vec::new() };
+    let known = if names.is_empty() { Matrix::zeros(experiment.len(), 0) } else { at.matrix(&names)? };
     for i in 0..known.rows() {
         for (d, condition) in study.conditions.iter().enumerate() {
             let (lower, upper) = condition.range;
@@ -356,5 +400,5 @@ fn points(study: &Study, at: Option<&Table>) -> Result<Matrix> {
             }
         }
     }
-    Ok(known)
+    Ok((known, experiment))
 }

@@ -199,12 +199,14 @@ fn truth_points(study: &Study) -> Vec<Vec<f64>> {
         return Vec::new();
     }
     let value = |name: &str| truth.iter().find(|(other, _)| other == name).map_or(f64::NAN, |(_, x)| *x);
-    let unknowns: Vec<f64> = study.unknowns.iter().map(|unknown| value(&unknown.name)).collect();
-    let n_conditions = study.n_run_inputs() - unknowns.len();
+    let inferred = study.inferred();
+    let n_conditions = study.n_run_inputs() - study.unknowns.len();
     let mut points: Vec<Vec<f64>> = Vec::new();
     for output in &study.outputs {
-        let known = stages::synthetic_conditions(study, output, at, *replicates);
+        let (known, experiment) = stages::synthetic_conditions(study, output, at, *replicates);
         for row in 0..known.rows() {
+            let places = study.places(experiment.get(row).copied().unwrap_or(0));
+            let unknowns: Vec<f64> = places.into_iter().map(|place| value(&inferred[place].name)).collect();
             let x = [&unknowns[..], &known.row(row)[..n_conditions]].concat();
             if !points.contains(&x) {
                 points.push(x);

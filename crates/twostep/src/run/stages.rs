@@ -11,7 +11,7 @@ use crate::monitor::{Monitor, Silent};
 use crate::simulate::{self, Over, Reading, Simulator, SimulatorKind, design};
 use crate::store::{FailedRun, RunLedger, RunSource, read_draws};
 use crate::stream::Stream;
-use crate::study::{Condition, MeasurementSource, Output, Study, Unknown, read_measurements};
+use crate::study::{Condition, Inferred, MeasurementSource, Output, Study, read_measurements};
 use crate::surrogate::SigmaA;
 use crate::table::Table;
 use crate::train::{self, KnownSigmaS, OutputTask, TPosterior, TrainingSet, cluster};
@@ -158,14 +158,21 @@ impl<'a> Call<'a> {
         Ok(own.collect())
     }
 
-    /// Each output at each row of its known inputs. Outputs of one run are simulated together; a series is interpolated
+    /// Each output at each row of its known inputs, in the experiment of the row, given all unknowns of the I-step. Outputs of one run are simulated together; a series is interpolated
     /// linearly between its coordinates, but for a built-in simulator, which has a value at each.
-    pub(super) fn measure(&self, unknowns: &[f64], known: &[&Matrix], monitor: &dyn Monitor) -> Result<Vec<Vec<f64>>> {
-        let n_conditions = self.study.n_run_inputs() - unknowns.len();
+    pub(super) fn measure(
+        &self,
+        unknowns: &[f64],
+        known: &[(&Matrix, &[usize])],
+        monitor: &dyn Monitor,
+    ) -> Result<Vec<Vec<f64>>> {
+        let n_conditions = self.study.n_run_inputs() - self.study.unknowns.len();
+        let of_experiment = |e: usize| self.study.places(e).into_iter().map(|place| unknowns[place]).collect();
+        let by_experiment: Vec<Vec<f64>> = (0..self.study.experiments.len().max(1)).map(of_experiment).collect();
         // Inputs of a built-in simulator with the coordinate, and every output there; of others what the run gave.
         let mut points: Vec<(Vec<f64>, Vec<f64>)> = Vec::new();
         let mut runs: Vec<(Vec<f64>, Vec<Reading>)> = Vec::new();
-        let mut output_at = |o: usize, known: &[f64]| -> Result<f64> {
+        let mut output_at = |o: usize, unknowns: &[f64], known: &[f64]| -> Result<f64> {
             let (conditions, coordinate) = known.split_at(n_conditions);
             let inputs = [unknowns, conditions].concat();
             if let CallSource::Builtin(simulator) = &self.source {
@@ -185,8 +192,9 @@ impl<'a> Call<'a> {
                 Error::failed("simulate", found, "measure within the coordinates of the series")
             })
         };
-        let of_output = |(o, known): (usize, &&Matrix)| {
-            (0..known.rows()).map(|row| output_at(o, known.row(row))).collect::<Result<Vec<f64>>>()
+        let of_output = |(o, (known, experiment)): (usize, &(&Matrix, &[usize]))| {
+            let own = |row: usize| &by_experiment[experiment.get(row).copied().unwrap_or(0)];
+            (0..known.rows()).map(|row| output_at(o, own(row), known.row(row))).collect::<Result<Vec<f64>>>()
         };
         known.iter().enumerate().map(of_output).collect()
     }
@@ -409,14 +417,14 @@ pub(super) fn train(study: &Study, set: &TrainingSet, stream: Stream, monitor: &
     train::train(set, &tasks(study), &study.input_scales(), &study.train, imported, stream.named("train"), monitor)
 }
 
-/// Known inputs of each synthetic measurement of an output. One that is no series is measured once for each of the other
-/// conditions, whatever the coordinates.
+/// Known inputs of each synthetic measurement of an output, and its experiment, where there are several: each has all of them. An output
+/// that is no series is measured once for each of the other conditions, whatever the coordinates.
 pub(super) fn synthetic_conditions(
     study: &Study,
     output: &Output,
     at: &[(String, Vec<f64>)],
     replicates: usize,
-) -> Matrix {
+) -> (Matrix, Vec<usize>) {
     let names: Vec<&str> = study.conditions.iter().map(|condition| condition.name.as_str()).collect();
     let names = &names[..study.n_inputs(output) - study.unknowns.len()];
     let n_points = at.first().map_or(1, |(_, values)| values.len());
@@ -426,7 +434,14 @@ pub(super) fn synthetic_conditions(
     if study.has_coordinate() && output.over.is_none() {
         points.dedup();
     }
-    Matrix::from_fn(points.len() * replicates, names.len(), |row, d| points[row / replicates][d])
+    let n = points.len() * replicates;
+    let n_experiments = if study.has_experiments() { study.experiments.len() } else { 1 };
+    let known = Matrix::from_fn(n_experiments * n, names.len(), |row, d| points[row % n / replicates][d]);
+    let experiment = match study.has_experiments() {
+        true => (0..n_experiments).flat_map(|e| vec![e; n]).collect(),
+        false => Vec::new(),
+    };
+    (known, experiment)
 }
 
 /// The measurements: from a file, or drawn from the simulator at the truth.
@@ -435,21 +450,23 @@ pub(super) fn measured(study: &Study, ledger: Option<&RunLedger>) -> Result<Vec<
         return read_measurements(study);
     };
     let call = Call::known(study, ledger)?;
-    let known: Vec<Matrix> =
+    let known: Vec<(Matrix, Vec<usize>)> =
         study.outputs.iter().map(|output| synthetic_conditions(study, output, at, *replicates)).collect();
-    let of_truth = |u: &Unknown| truth.iter().find(|(name, _)| *name == u.name).map_or(f64::NAN, |(_, v)| *v);
-    let unknowns: Vec<f64> = study.unknowns.iter().map(of_truth).collect();
-    let values = call.measure(&unknowns, &known.iter().collect::<Vec<_>>(), &Silent)?;
+    // Made-up measurements have no offset.
+    let of_truth = |u: Inferred| truth.iter().find(|(name, _)| *name == u.name).map_or(0.0, |(_, v)| *v);
+    let unknowns: Vec<f64> = study.inferred().into_iter().map(of_truth).collect();
+    let at: Vec<(&Matrix, &[usize])> = known.iter().map(|(known, experiment)| (known, &experiment[..])).collect();
+    let values = call.measure(&unknowns, &at, &Silent)?;
     let stream = root(study).named("measurements");
     // One stream for each row, which the outputs draw from in turn.
-    let n_rows = known.iter().map(Matrix::rows).max().unwrap_or(0);
+    let n_rows = known.iter().map(|(known, _)| known.rows()).max().unwrap_or(0);
     let mut rngs: Vec<_> = (0..n_rows).map(|row| stream.at(row as u64).rng()).collect();
     let outputs = study.outputs.iter().zip(known).zip(values);
-    let measured = outputs.map(|((output, known), values)| {
+    let measured = outputs.map(|((output, (known, experiment)), values)| {
         let generator = noise.iter().find(|(name, _)| *name == output.name).map(|(_, g)| *g);
         let noisy = |(value, rng)| generator.map_or(value, |g: Generator| g.sample(value, rng));
         let y = values.into_iter().zip(&mut rngs).map(noisy).collect();
-        Measured { output: output.name.clone(), y, known, ..Measured::default() }
+        Measured { output: output.name.clone(), y, known, experiment, ..Measured::default() }
     });
     Ok(measured.collect())
 }
@@ -461,19 +478,28 @@ pub(super) fn measurement_file(study: &Study, measured: &[Measured]) -> Result<V
     }
     // Outputs of one layout stand side by side, others below them.
     let text = |value: f64| if value.is_nan() { String::new() } else { format!("{value}") };
-    let mut layouts: Vec<&Matrix> = Vec::new();
-    for own in measured.iter().map(|output| &output.known) {
+    let mut layouts: Vec<(&Matrix, &[usize])> = Vec::new();
+    for own in measured.iter().map(|output| (&output.known, &output.experiment[..])) {
         if !layouts.contains(&own) {
             layouts.push(own);
         }
     }
     let mut table = Table::new();
+    if study.has_experiments() {
+        let names = layouts.iter().flat_map(|(_, experiment)| *experiment).map(|&e| study.experiments[e].clone());
+        table = table.with_texts("experiment", names.collect())?;
+    }
     for (d, condition) in study.conditions.iter().enumerate() {
-        let column = |known: &&Matrix| if d < known.cols() { known.col(d) } else { vec![f64::NAN; known.rows()] };
+        let column = |(known, _): &(&Matrix, &[usize])| match d < known.cols() {
+            true => known.col(d),
+            false => vec![f64::NAN; known.rows()],
+        };
         table = table.with_texts(&condition.name, layouts.iter().flat_map(column).map(text).collect())?;
     }
     for output in measured {
-        let column = |known: &&Matrix| match output.known == **known {
+        let column = |(known, experiment): &(&Matrix, &[usize])| match output.known == **known
+            && output.experiment == *experiment
+        {
             true => output.y.clone(),
             false => vec![f64::NAN; known.rows()],
         };
@@ -486,7 +512,7 @@ pub(super) fn measurement_file(study: &Study, measured: &[Measured]) -> Result<V
 pub(super) fn parameter_names(study: &Study, measured: &[Measured]) -> Vec<String> {
     let measured = measured.iter().map(|m| !m.y.is_empty());
     let sigmas = study.sigma_names().into_iter().zip(measured).filter_map(|(name, measured)| name.filter(|_| measured));
-    study.unknowns.iter().map(|u| u.name.clone()).chain(sigmas).collect()
+    study.inferred().into_iter().map(|u| u.name).chain(sigmas).collect()
 }
 
 /// Counts the methods of all calls of the I-step.
@@ -530,7 +556,7 @@ pub(super) fn prepare(
     measured: &[Measured],
     derived: Vec<Derived>,
 ) -> Result<Prepared> {
-    let unknowns = study.prior()?;
+    let unknowns = study.i_unknowns()?;
     let noise = study.outputs.iter().map(|o| o.noise.clone()).collect();
     let problem = Problem { outputs: &posterior.outputs, draws, unknowns, noise, measured, derived };
     Prepared::new(problem, &study.infer, true)

@@ -6,13 +6,13 @@ use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::infer::{self, InferSpec, Located, Measured};
-use crate::likelihood::{ErrorSharing, Generator, Link, NoiseSpec, Scale, Side};
+use crate::likelihood::{ErrorSharing, Generator, Link, NoiseSpec, Scale, Side, correlate};
 use crate::matrix::Matrix;
 use crate::monitor::Monitor;
 use crate::simulate::design;
 use crate::store::{RunSource, TPosteriors, TrialPosterior};
 use crate::stream::Stream;
-use crate::study::{MeasurementSource, Output, Study, Unknown, read_measurements};
+use crate::study::{Inferred, InferredOf, MeasurementSource, Output, Study, Unknown, read_measurements};
 use crate::surrogate::{InputScale, Scratch, SigmaA};
 use crate::table::{Table, counted};
 use crate::train::{self, OutputTask, TPosterior, TReport, TrainedOutput, TrainingSet, standardisation};
@@ -27,8 +27,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct Layout {
     /// Conditions of each measurement.
     pub(super) known: Matrix,
+    /// Its experiment; empty where there is one.
+    experiment: Vec<usize>,
     /// Standard deviations, or numbers of trials, where they are a column.
     scales: Option<Vec<f64>>,
+    /// Correlation of their noise, where it has one.
+    correlation: Option<Arc<Matrix>>,
     /// Bounds of measurements that were censored; empty where none was.
     bounds: Vec<Option<(Side, f64)>>,
     /// Noise to measure with, where it is not the inferring one.
@@ -57,8 +61,15 @@ impl Layout {
         match &study.measurements {
             MeasurementSource::Synthetic { at, replicates, .. } => {
                 let layout = |output| {
-                    let known = stages::synthetic_conditions(study, output, at, *replicates);
-                    Self { known, scales: None, bounds: Vec::new(), other: other(output) }
+                    let (known, experiment) = stages::synthetic_conditions(study, output, at, *replicates);
+                    Self {
+                        known,
+                        experiment,
+                        scales: None,
+                        correlation: None,
+                        bounds: Vec::new(),
+                        other: other(output),
+                    }
                 };
                 Ok(study.outputs.iter().map(layout).collect())
             }
@@ -66,7 +77,14 @@ impl Layout {
                 let measured = read_measurements(study)?.into_iter().zip(&study.outputs);
                 let layout = |(m, output): (Measured, &Output)| {
                     let bounds = m.sides.iter().zip(&m.y).map(|(side, y)| side.map(|side| (side, *y))).collect();
-                    Self { known: m.known, scales: m.scale, bounds, other: other(output) }
+                    Self {
+                        known: m.known,
+                        experiment: m.experiment,
+                        scales: m.scale,
+                        correlation: m.correlation,
+                        bounds,
+                        other: other(output),
+                    }
                 };
                 Ok(measured.map(layout).collect())
             }
@@ -78,10 +96,17 @@ impl Layout {
         }
     }
 
+    fn experiment_of(&self, i: usize) -> usize {
+        self.experiment.get(i).copied().unwrap_or(0)
+    }
+
     /// The distinct conditions, and which of them each measurement has.
     fn points(&self) -> (Vec<usize>, Vec<usize>) {
         let mut rows: Vec<usize> = Vec::new();
-        let point = |i: usize| match rows.iter().position(|&row| self.known.row(row) == self.known.row(i)) {
+        let alike = |a: usize, b: usize| {
+            self.known.row(a) == self.known.row(b) && self.experiment_of(a) == self.experiment_of(b)
+        };
+        let point = |i: usize| match rows.iter().position(|&row| alike(row, i)) {
             Some(point) => point,
             None => {
                 rows.push(i);
@@ -332,7 +357,7 @@ impl<'a> Trier<'a> {
     ) -> Result<Case> {
         let unknowns = || Ok(self.study.prior()?.sample(&mut stream.named("unknowns").rng()));
         let drawn = |unknowns: Vec<f64>, values: Vec<Vec<f64>>| Case {
-            unknowns,
+            unknowns: unknowns.into_iter().map(Some).collect(),
             layout: self.layout.clone(),
             values,
             weight: 1.0,
@@ -340,7 +365,8 @@ impl<'a> Trier<'a> {
         match &self.source {
             Source::Simulator { call, .. } => {
                 let unknowns = unknowns()?;
-                let known: Vec<&Matrix> = self.layout.iter().map(|layout| &layout.known).collect();
+                let known: Vec<(&Matrix, &[usize])> =
+                    self.layout.iter().map(|layout| (&layout.known, &layout.experiment[..])).collect();
                 let values = call.measure(&unknowns, &known, monitor)?;
                 Ok(drawn(unknowns, values))
             }
@@ -350,14 +376,21 @@ impl<'a> Trier<'a> {
                 Ok(drawn(unknowns, values))
             }
             // More I-trials go round again, and leave the first ones as they are.
-            Source::HeldOut { set, folds } => Ok(self.held_out(set, folds[t_trial][i_trial % folds[t_trial].len()])),
+            Source::HeldOut { set, folds } => {
+                Ok(self.held_out(set, folds[t_trial][i_trial % folds[t_trial].len()], &unknowns()?))
+            }
         }
     }
 
-    /// A held-out run is the truth at its own conditions.
-    fn held_out(&self, set: &TrainingSet, run: usize) -> Case {
+    /// A held-out run is the truth at its own conditions, in the first experiment; offsets are from the prior.
+    fn held_out(&self, set: &TrainingSet, run: usize, of_prior: &[f64]) -> Case {
         let n_unknowns = self.study.unknowns.len();
-        let unknowns = &set.inputs.row(set.rows_of(run).start)[..n_unknowns];
+        let of_run = &set.inputs.row(set.rows_of(run).start)[..n_unknowns];
+        let unknown = |(place, inferred): (usize, Inferred)| match inferred.of {
+            InferredOf::Input(d, experiment) => Some(of_run[d]).filter(|_| experiment.is_none_or(|e| e == 0)),
+            InferredOf::Offset(_) => Some(of_prior[place]),
+        };
+        let unknowns = self.study.inferred().into_iter().enumerate().map(unknown).collect();
         let (mut layouts, mut values) = (Vec::new(), Vec::new());
         for ((layout, output), (_, y)) in self.layout.iter().zip(&self.study.outputs).zip(&set.outputs) {
             let own: Vec<usize> = set.rows_of(run).filter(|&row| !y[row].is_nan()).collect();
@@ -378,14 +411,14 @@ impl<'a> Trier<'a> {
             let known = Matrix::from_fn(rows.len(), n_known, |i, d| set.inputs[(rows[i], n_unknowns + d)]);
             // The measurements of a series are those of the study, one by one.
             let is_series = output.over.is_some() && rows.len() == layout.known.rows();
-            let (scales, bounds) = match is_series {
-                true => (layout.scales.clone(), layout.bounds.clone()),
-                false => (layout.mean_scale().map(|scale| vec![scale; rows.len()]), Vec::new()),
+            let (scales, correlation, bounds) = match is_series {
+                true => (layout.scales.clone(), layout.correlation.clone(), layout.bounds.clone()),
+                false => (layout.mean_scale().map(|scale| vec![scale; rows.len()]), None, Vec::new()),
             };
-            layouts.push(Layout { known, scales, bounds, other: layout.other });
+            layouts.push(Layout { known, experiment: Vec::new(), scales, correlation, bounds, other: layout.other });
             values.push(rows.iter().map(|&row| y[row]).collect());
         }
-        Case { unknowns: unknowns.to_vec(), layout: layouts, values, weight: weight(self.study, unknowns) }
+        Case { unknowns, layout: layouts, values, weight: weight(self.study, of_run) }
     }
 
     /// The surrogate's outputs with theta* at every measurement, with its approximation error where that is propagated.
@@ -399,9 +432,12 @@ impl<'a> Trier<'a> {
         let infer = &self.study.infer;
         let of_output = |(o, layout): (usize, &Layout)| {
             let (output, (c, sigma_a), (shift, factor)) = (&self.study.outputs[o], &trained.star[o], affine[o]);
-            let n = unknowns.len();
-            let x = Matrix::from_fn(layout.known.rows(), n + layout.known.cols(), |i, d| {
-                if d < n { unknowns[d] } else { layout.known[(i, d - n)] }
+            let n = self.study.unknowns.len();
+            let places: Vec<Vec<usize>> =
+                (0..self.study.experiments.len().max(1)).map(|e| self.study.places(e)).collect();
+            let x = Matrix::from_fn(layout.known.rows(), n + layout.known.cols(), |i, d| match d < n {
+                true => unknowns[places[layout.experiment_of(i)][d]],
+                false => layout.known[(i, d - n)],
             });
             let mut eta = Matrix::default();
             let surrogate = &*trained.posterior.outputs[o].surrogate;
@@ -432,8 +468,16 @@ impl<'a> Trier<'a> {
             let NoiseSpec { family, scale } = &output.noise;
             let unknown = scale.prior().map(|prior| prior.sample(&mut rng));
             let of_row = |i: usize| scale.of(unknown, layout.scales.as_ref().map(|own| own[i])).unwrap_or(f64::NAN);
+            let offset = self.study.offset_place(o).and_then(|place| case.unknowns[place]).unwrap_or(0.0);
+            let normal = layout.correlation.as_deref().filter(|_| layout.other.is_none()).map(|correlation| {
+                let independent: Vec<f64> = values.iter().map(|_| rng.sample(StandardNormal)).collect();
+                correlate(correlation, &independent)
+            });
             let y = values.iter().enumerate().map(|(i, &m)| {
-                let y = layout.other.unwrap_or_else(|| family.generator(of_row(i))).sample(m, &mut rng);
+                let m = if output.log { m * offset.exp() } else { m + offset };
+                let generator = layout.other.unwrap_or_else(|| family.generator(of_row(i)));
+                let y = normal.as_ref().and_then(|normal| generator.displaced(m, normal[i]));
+                let y = y.unwrap_or_else(|| generator.sample(m, &mut rng));
                 // What was censored at a bound will be again, unless it lies on the other side.
                 match layout.bounds.get(i).copied().flatten() {
                     Some((Side::Below, bound)) if y < bound => (bound, Some(Side::Below)),
@@ -448,6 +492,8 @@ impl<'a> Trier<'a> {
                 known: layout.known.clone(),
                 scale: layout.scales.clone(),
                 sides,
+                experiment: layout.experiment.clone(),
+                correlation: layout.correlation.clone(),
             });
             sigmas.push(unknown.filter(|_| layout.other.is_none()));
         }
@@ -520,9 +566,10 @@ fn is_worth_keeping(posterior: &TPosterior) -> bool {
         })
 }
 
-/// A truth and what the outputs would be without measurement noise, one value for each measurement.
+/// A truth, none of unknowns of experiments that are not measured, and what the outputs would be without measurement noise, one value for
+/// each measurement.
 struct Case {
-    unknowns: Vec<f64>,
+    unknowns: Vec<Option<f64>>,
     layout: Vec<Layout>,
     values: Vec<Vec<f64>>,
     weight: f64,
@@ -578,8 +625,7 @@ impl Procedure for Trier<'_> {
         let prepared = stages::prepare(study, &trained.posterior, draws, &measured, Vec::new())?;
         let of_outputs = (0..study.outputs.len()).filter(|&o| !measured[o].y.is_empty());
         let unknown_sds = of_outputs.filter(|&o| study.outputs[o].noise.scale.prior().is_some());
-        let truth: Vec<Option<f64>> =
-            case.unknowns.iter().copied().map(Some).chain(unknown_sds.map(|o| sigmas[o])).collect();
+        let truth: Vec<Option<f64>> = case.unknowns.iter().copied().chain(unknown_sds.map(|o| sigmas[o])).collect();
         let spec = InferSpec { methods: methods.to_vec(), ..study.infer.clone() };
         let located = infer::locate(&prepared, &spec, &truth, stream.named("infer"), monitor)?;
         let evidence = self.evidence(trained, &case, &sigmas);

@@ -75,15 +75,16 @@ impl Project {
         let Finished { posterior, answer, .. } = finished(self, index, "verify", study.infer.answer)?;
         let measured = self.measured(index)?;
         let n_conditions = study.n_run_inputs() - study.unknowns.len();
-        let mut conditions: Vec<Vec<f64>> = Vec::new();
-        for known in measured.iter().map(|measured| &measured.known) {
-            for row in 0..known.rows() {
-                let own = known.row(row)[..n_conditions].to_vec();
+        let mut conditions: Vec<(usize, Vec<f64>)> = Vec::new();
+        for measured in &measured {
+            for row in 0..measured.known.rows() {
+                let own = (measured.experiment_of(row), measured.known.row(row)[..n_conditions].to_vec());
                 if !conditions.contains(&own) {
                     conditions.push(own);
                 }
             }
         }
+        let places: Vec<Vec<usize>> = (0..study.experiments.len().max(1)).map(|e| study.places(e)).collect();
         let earlier = self.verified_runs(study)?;
         let stream = Stream::root(study.seed).named("verify");
         // Draws in an order of their own; those of earlier verifications are passed over.
@@ -92,9 +93,9 @@ impl Project {
         conditions.shuffle(&mut stream.named("conditions").rng());
         let n_conditions = conditions.len().max(1);
         let point = |(i, &draw): (usize, &usize)| {
-            let unknowns = &answer.draws[draw][..study.unknowns.len()];
-            let own = conditions.get(i % n_conditions).map_or(&[][..], |own| own);
-            [unknowns, own].concat()
+            let (experiment, own) = conditions.get(i % n_conditions).map_or((0, &[][..]), |(e, own)| (*e, own));
+            let unknowns: Vec<f64> = places[experiment].iter().map(|&place| answer.draws[draw][place]).collect();
+            [&unknowns[..], own].concat()
         };
         let mut points: Vec<Vec<f64>> = Vec::new();
         // A draw that comes twice would be one run counted twice.

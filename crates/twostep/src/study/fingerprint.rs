@@ -143,9 +143,18 @@ impl Study {
             Stage::Infer => {
                 for unknown in &self.unknowns {
                     part(format!("unknowns.{}.prior", unknown.name), &unknown.prior);
+                    if unknown.per_experiment {
+                        part(format!("unknowns.{}.per", unknown.name), &self.experiments);
+                    }
                 }
                 for output in &self.outputs {
                     part(format!("noise of {}", output.name), &output.noise);
+                    if let Some(path) = &output.covariance {
+                        part(format!("covariance of {}", output.name), &content(path));
+                    }
+                    if let Some(offset) = &output.offset {
+                        part(format!("offset of {}", output.name), offset);
+                    }
                 }
                 match &self.measurements {
                     MeasurementSource::File(path) => part("measurements".into(), &content(path)),

@@ -16,7 +16,8 @@ use crate::table::{Table, nearest};
 const MASS_OUTSIDE: f64 = 0.05;
 
 /// Names that columns of draws and measurements have already.
-const RESERVED: [&str; 8] = ["sigma_a", "sigma_i", "sigma_s", "sd", "output", "value", "weight", "setting"];
+const RESERVED: [&str; 10] =
+    ["sigma_a", "sigma_i", "sigma_s", "sd", "output", "value", "weight", "setting", "experiment", "offset"];
 
 /// Where paths of the study file start.
 pub(super) const RELATIVE: &str = "relative paths start at the folder of the study file";
@@ -200,11 +201,12 @@ pub(super) fn unknowns(root: &Section<'_>) -> Vec<Unknown> {
 }
 
 fn unknown(field: &Field<'_>) -> Option<Unknown> {
-    let section = field.section(&["range", "prior", "scale", "unit", "truncate"])?;
+    let section = field.section(&["range", "prior", "scale", "unit", "truncate", "per"])?;
     let prior_field = section.get("prior");
     let given = prior_field.as_ref().map(Field::prior);
     let truncate = section.read("truncate", true, Field::flag);
     let unit = unit(&section);
+    let per_experiment = section.read("per", false, |field| field.choice(&[("study", false), ("experiment", true)]));
     let (range, log) = range_and_scale(&section)?;
     let (lower, upper) = range;
     let whole = match given {
@@ -226,7 +228,7 @@ fn unknown(field: &Field<'_>) -> Option<Unknown> {
         prior_field.warn(found, label, help.to_owned());
     }
     let prior = if truncate { cut } else { whole };
-    Some(Unknown { name: field.key.to_owned(), range, log, unit, prior, mass_outside, truncate })
+    Some(Unknown { name: field.key.to_owned(), range, log, unit, prior, mass_outside, truncate, per_experiment })
 }
 
 fn or_refuse<T>(field: Field<'_>, result: Result<T, Error>) -> Option<T> {

@@ -4,9 +4,11 @@ use super::{Condition, MeasurementSource, Output, Study};
 use crate::error::{Error, Result};
 use crate::infer::Measured;
 use crate::likelihood::{Family, Observed, Side};
-use crate::matrix::Matrix;
-use crate::table::{Table, nearest};
+use crate::matrix::{Matrix, cholesky};
+use crate::table::{Table, counted, nearest};
 use std::cmp::Ordering;
+use std::path::Path;
+use std::sync::Arc;
 
 /// A bound written in decimals may come back on its wrong side: values outside by this share of the range count as in.
 const ROUNDING: f64 = 1e-9;
@@ -14,7 +16,7 @@ const ROUNDING: f64 = 1e-9;
 /// The measurements of each output of the study, in their order, from the study's file.
 ///
 /// Columns: every condition; and either one per output, by its name, whose cells may be empty where it was not measured,
-/// or `output` with names and `value`. A value `<0.5` or `>100` is censored: all that is known is that it lies below or above. Where sd =
+/// or `output` with names and `value`; and `experiment`, where the study has several. A value `<0.5` or `>100` is censored: all that is known is that it lies below or above. Where sd =
 /// "column": `sd`, or `sd[NAME]` for one output; where trials = "column": `trials`, or `trials[NAME]`. Others are not read, see
 /// [`unused_columns`].
 ///
@@ -32,12 +34,62 @@ pub fn read_measurements(study: &Study) -> Result<Vec<Measured>> {
     };
     let table = Table::read(path)?;
     let known = conditions(study, &table)?;
-    let measured = if is_long(&table) { long(study, &table, &known)? } else { wide(study, &table, &known)? };
+    let mut measured = if is_long(&table) { long(study, &table, &known)? } else { wide(study, &table, &known)? };
     if measured.iter().all(|measured| measured.y.is_empty()) {
         let found = "no output has a measured value";
         return Err(Error::invalid(path.display().to_string(), found, "fill at least one cell"));
     }
+    if study.has_experiments() {
+        let of_row = experiments(study, &table)?;
+        for measured in &mut measured {
+            measured.experiment.iter_mut().for_each(|row| *row = of_row[*row]);
+        }
+        for measured in &measured {
+            let Some(correlation) = &measured.correlation else { continue };
+            let n = measured.y.len();
+            let mut pairs = (0..n).flat_map(|i| (0..i).map(move |j| (i, j)));
+            let apart = |&(i, j): &(usize, usize)| measured.experiment[i] != measured.experiment[j];
+            if let Some((i, j)) = pairs.find(|pair| apart(pair) && correlation[*pair] != 0.0) {
+                let found = format!(
+                    "measurements {} and {} of `{}` are of two experiments, and correlated",
+                    j + 1,
+                    i + 1,
+                    measured.output
+                );
+                let repair = "noise may be correlated within an experiment; write zeros between them";
+                return Err(Error::invalid(path.display().to_string(), found, repair));
+            }
+        }
+        let is_measured = |e: &usize| measured.iter().any(|measured| measured.experiment.contains(e));
+        if let Some(e) = (0..study.experiments.len()).find(|e| !is_measured(e)) {
+            let found = format!("experiment `{}` has no measurements", study.experiments[e]);
+            let repair = "add rows with that name in column `experiment`, or remove it from measurements.experiments";
+            return Err(Error::invalid(path.display().to_string(), found, repair));
+        }
+    } else {
+        measured.iter_mut().for_each(|measured| measured.experiment.clear());
+    }
     Ok(measured)
+}
+
+/// The experiment of every row of a table that has a column for it.
+pub(crate) fn experiments(study: &Study, table: &Table) -> Result<Vec<usize>> {
+    let names = table.texts("experiment")?;
+    let place = |(row, name): (usize, &String)| {
+        study.experiments.iter().position(|own| own == name.trim()).ok_or_else(|| {
+            let found = match name.trim() {
+                "" => "the cell is empty".to_owned(),
+                name => format!("there is no experiment `{name}`"),
+            };
+            let known: Vec<&str> = study.experiments.iter().map(String::as_str).collect();
+            let repair = match nearest(name, &known) {
+                Some(meant) => format!("write `{meant}`, or add it to measurements.experiments"),
+                None => format!("the study has {}", known.join(", ")),
+            };
+            Error::invalid(table.place(row, "experiment"), found, repair)
+        })
+    };
+    names.iter().enumerate().map(place).collect()
 }
 
 /// Warnings about columns of the study's file of measurements that nothing reads; none where it has no file.
@@ -70,6 +122,7 @@ fn is_used(study: &Study, table: &Table, name: &str) -> bool {
     study.conditions.iter().any(|condition| condition.name == name)
         || study.outputs.iter().any(of_output)
         || (is_long(table) && ["output", "value"].contains(&name))
+        || (!study.experiments.is_empty() && name == "experiment")
 }
 
 /// Whether a column holds sds, by its name.
@@ -173,6 +226,58 @@ fn cell(row: usize, (value, sign): (f64, Ordering)) -> Cell {
     (row, value, side)
 }
 
+/// Sds and correlations of `n` measurements of an output, from the file with their covariance: a row and a column for each, in the order
+/// of the measurements, with or without a header.
+fn covariance(path: &Path, output: &str, n: usize) -> Result<(Vec<f64>, Matrix)> {
+    // Of a matrix that was written with seven digits.
+    const SYMMETRIC: f64 = 1e-6;
+    let bytes =
+        std::fs::read(path).map_err(|problem| Error::file(path, problem, "check the path of the covariance"))?;
+    let source = path.display().to_string();
+    let table = Table::parse_foreign(&bytes, &source)?;
+    let names: Vec<String> = table.names().map(str::to_owned).collect();
+    if (table.n_rows(), names.len()) != (n, n) {
+        let found = format!(
+            "is a matrix of {} by {}, and `{output}` has {}",
+            table.n_rows(),
+            names.len(),
+            counted(n, "measurement")
+        );
+        return Err(Error::invalid(
+            source,
+            found,
+            "give a row and a column for each measurement, in the order of the file",
+        ));
+    }
+    let matrix = table.matrix(&names)?;
+    let place = |i: usize, j: usize| table.place(i, &names[j]);
+    let sds: Vec<f64> = (0..n).map(|i| matrix[(i, i)].sqrt()).collect();
+    if let Some(i) = (0..n).find(|&i| !(sds[i] > 0.0 && sds[i].is_finite())) {
+        let found = format!("the variance {} is not positive", matrix[(i, i)]);
+        return Err(Error::invalid(place(i, i), found, "write a positive number on the diagonal"));
+    }
+    let correlation = Matrix::from_fn(n, n, |i, j| 0.5 * (matrix[(i, j)] + matrix[(j, i)]) / (sds[i] * sds[j]));
+    let gap = |i: usize, j: usize| (matrix[(i, j)] - matrix[(j, i)]).abs() / (sds[i] * sds[j]);
+    let pairs = || (0..n).flat_map(|i| (0..i).map(move |j| (i, j)));
+    if let Some((i, j)) = pairs().find(|&(i, j)| gap(i, j) > SYMMETRIC) {
+        let found = format!("{} stands here, and {} across the diagonal", matrix[(i, j)], matrix[(j, i)]);
+        return Err(Error::invalid(place(i, j), found, "give a covariance, which is symmetric"));
+    }
+    if let Some((i, j)) = pairs().find(|&(i, j)| correlation[(i, j)].abs() > 1.0) {
+        let found =
+            format!("measurements {} and {} would have the correlation {:.3}", j + 1, i + 1, correlation[(i, j)]);
+        return Err(Error::invalid(place(i, j), found, "a correlation lies between -1 and 1"));
+    }
+    let mut triangle: Vec<f64> = (0..n).flat_map(|i| correlation.row(i)[..=i].to_vec()).collect();
+    if !cholesky(&mut triangle, n) {
+        let found =
+            "is not positive definite: some combination of the measurements would have no noise, or less than none";
+        let repair = "check how it was estimated; a small number added to its diagonal (a nugget) often mends it";
+        return Err(Error::invalid(source, found, repair));
+    }
+    Ok((sds, correlation))
+}
+
 /// Measurements of one output from its rows and values, which stand in `column`.
 fn assemble(
     study: &Study,
@@ -199,7 +304,16 @@ fn assemble(
         on_scale.push(z);
     }
     let rows: Vec<usize> = cells.iter().map(|(row, ..)| *row).collect();
-    let sd = if output.noise.scale.is_column() && !rows.is_empty() {
+    let mut correlation = None;
+    let sd = if let Some(path) = output.covariance.as_deref().filter(|_| !rows.is_empty()) {
+        if let Some((row, ..)) = cells.iter().find(|(.., side)| side.is_some()) {
+            let found = "a bound has no place in a covariance";
+            return Err(Error::invalid(table.place(*row, column), found, "give its noise as sd = \"column\" instead"));
+        }
+        let (sds, correlations) = covariance(path, &output.name, rows.len())?;
+        correlation = Some(Arc::new(correlations));
+        Some(sds)
+    } else if output.noise.scale.is_column() && !rows.is_empty() {
         let own = own_scale_column(output);
         let name = if table.has(&own) { own } else { scale_column(output).to_owned() };
         let all = table.optional_numbers(&name)?;
@@ -241,5 +355,6 @@ fn assemble(
         return Err(Error::invalid(place, found, "write the coordinate of the measurement"));
     }
     let known = Matrix::from_fn(rows.len(), n_known, |i, d| known[(rows[i], d)]);
-    Ok(Measured { output: output.name.clone(), y, known, scale: sd, sides })
+    // Rows, which are turned into experiments where there are several.
+    Ok(Measured { output: output.name.clone(), y, known, scale: sd, sides, experiment: rows, correlation })
 }

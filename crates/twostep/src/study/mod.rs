@@ -13,6 +13,7 @@ mod sweep;
 
 pub use fingerprint::Stage;
 pub(crate) use fingerprint::{LEDGER_PART, digest};
+pub(crate) use measurements::experiments;
 pub use measurements::{read_measurements, unused_columns};
 pub use problem::{Problem, Problems, Severity};
 pub use shipped::{Shipped, shipped};
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use crate::calibrate::CalibrateSpec;
 use crate::error::Result;
 use crate::expression::Expression;
-use crate::infer::{Derived, Engine, InferSpec, choose_engine, linear_gaussian, prefers_exact, sigma_names};
+use crate::infer::{Derived, Engine, InferSpec, Unknowns, choose_engine, linear_gaussian, prefers_exact, sigma_names};
 use crate::likelihood::{Generator, NoiseSpec};
 use crate::prior::{Marginal, Prior};
 use crate::simulate::{DesignSpec, Over, SharedFunction, SimulatorSpec, Wanted};
@@ -55,6 +56,8 @@ pub struct Study {
     pub train: TrainSpec,
     /// Where measurements come from.
     pub measurements: MeasurementSource,
+    /// Names of the experiments, where there are several.
+    pub experiments: Vec<String>,
     /// Names and formulas of derived quantities.
     pub derived: Vec<(String, String)>,
     /// The I-step.
@@ -84,6 +87,8 @@ pub struct Unknown {
     pub mass_outside: f64,
     /// Whether the prior was truncated to the range.
     pub truncate: bool,
+    /// Whether it has a value of its own in each experiment.
+    pub per_experiment: bool,
 }
 
 /// An input that is known at each measurement.
@@ -116,6 +121,30 @@ pub struct Output {
     pub surrogate: SurrogateSpec,
     /// Noise of its measurements.
     pub noise: NoiseSpec,
+    /// File with the covariance of its measurements' noise, where it has one.
+    pub covariance: Option<PathBuf>,
+    /// Prior of what is added to it in all measurements, on the surrogate's scale.
+    pub offset: Option<Marginal>,
+}
+
+/// An unknown of the I-step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inferred {
+    /// `beta`, `beta[north]` or `offset`.
+    pub name: String,
+    /// Its prior.
+    pub prior: Marginal,
+    /// What it is.
+    pub of: InferredOf,
+}
+
+/// What an unknown of the I-step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InferredOf {
+    /// An input, by its place among the study's unknowns, in one experiment or in all.
+    Input(usize, Option<usize>),
+    /// The offset of an output.
+    Offset(usize),
 }
 
 impl Output {
@@ -220,13 +249,75 @@ impl Study {
         self.outputs.iter().map(|output| Wanted { name: output.name.clone(), over: output.over.clone() }).collect()
     }
 
-    /// The joint prior of the unknowns.
+    /// The unknowns of the I-step: inputs in their order, those with a value in each experiment once for each, then offsets.
+    pub fn inferred(&self) -> Vec<Inferred> {
+        let mut all = Vec::new();
+        for (d, unknown) in self.unknowns.iter().enumerate() {
+            let experiments: Vec<Option<usize>> = match unknown.per_experiment {
+                true => (0..self.experiments.len()).map(Some).collect(),
+                false => vec![None],
+            };
+            all.extend(experiments.into_iter().map(|experiment| Inferred {
+                name: experiment.map_or(unknown.name.clone(), |e| format!("{}[{}]", unknown.name, self.experiments[e])),
+                prior: unknown.prior.clone(),
+                of: InferredOf::Input(d, experiment),
+            }));
+        }
+        for (o, output) in self.outputs.iter().enumerate() {
+            let name = if self.outputs.len() > 1 { format!("offset[{}]", output.name) } else { "offset".to_owned() };
+            all.extend(output.offset.clone().map(|prior| Inferred { name, prior, of: InferredOf::Offset(o) }));
+        }
+        all
+    }
+
+    /// Places of the inputs that are unknown, in an experiment, among the unknowns of the I-step.
+    pub fn places(&self, experiment: usize) -> Vec<usize> {
+        let is_own = |inferred: &Inferred| match inferred.of {
+            InferredOf::Input(_, own) => own.is_none_or(|own| own == experiment),
+            InferredOf::Offset(_) => false,
+        };
+        self.inferred().iter().enumerate().filter(|(_, inferred)| is_own(inferred)).map(|(place, _)| place).collect()
+    }
+
+    /// Place of an output's offset among the unknowns of the I-step.
+    pub fn offset_place(&self, output: usize) -> Option<usize> {
+        self.inferred().iter().position(|inferred| inferred.of == InferredOf::Offset(output))
+    }
+
+    /// Whether experiments differ in an unknown.
+    pub fn has_experiments(&self) -> bool {
+        self.unknowns.iter().any(|unknown| unknown.per_experiment)
+    }
+
+    /// The input that an unknown of the I-step is, by that one's name.
+    pub fn unknown_named(&self, name: &str) -> Option<&Unknown> {
+        let of = self.inferred().into_iter().find(|inferred| inferred.name == name)?.of;
+        match of {
+            InferredOf::Input(d, _) => self.unknowns.get(d),
+            InferredOf::Offset(_) => None,
+        }
+    }
+
+    /// The joint prior of the unknowns of the I-step.
     ///
     /// # Errors
     /// Two unknowns of the same name, which a loaded study never has.
     pub fn prior(&self) -> Result<Prior> {
-        let names = self.unknowns.iter().map(|unknown| unknown.name.clone()).collect();
-        Prior::new(names, self.unknowns.iter().map(|unknown| unknown.prior.clone()).collect())
+        let (names, marginals) = self.inferred().into_iter().map(|inferred| (inferred.name, inferred.prior)).unzip();
+        Prior::new(names, marginals)
+    }
+
+    /// The unknowns of the I-step as its likelihood takes them.
+    ///
+    /// # Errors
+    /// As for [`Study::prior`].
+    pub fn i_unknowns(&self) -> Result<Unknowns> {
+        let n_experiments = if self.has_experiments() { self.experiments.len() } else { 0 };
+        Ok(Unknowns {
+            prior: self.prior()?,
+            places: (0..n_experiments).map(|experiment| self.places(experiment)).collect(),
+            offsets: (0..self.outputs.len()).map(|output| self.offset_place(output)).collect(),
+        })
     }
 
     /// Whether its I-step carries errors of a surrogate: sigma_A, or those of series by principal components.
@@ -240,14 +331,16 @@ impl Study {
     /// # Errors
     /// Why it is not.
     pub fn linear_gaussian(&self) -> std::result::Result<(), String> {
+        let unknowns = self.i_unknowns().map_err(|error| error.to_string())?;
         let surrogates: Vec<_> = (self.outputs.iter())
             .map(|output| output.surrogate.build(&self.input_names(), &self.input_scales()))
             .collect::<Result<_>>()
             .map_err(|error| error.to_string())?;
-        let outputs = self.outputs.iter().zip(&surrogates);
-        let outputs =
-            outputs.map(|(output, surrogate)| (output.name.as_str(), &**surrogate, output.log, &output.noise));
-        linear_gaussian(&self.prior().map_err(|error| error.to_string())?, outputs, self.infer.sigma_a)
+        let outputs = self.outputs.iter().zip(surrogates).enumerate().map(|(o, (output, surrogate))| {
+            let placed = unknowns.placed(o, 0, Arc::from(surrogate), vec![1.0]);
+            (output.name.as_str(), placed, output.log, &output.noise)
+        });
+        linear_gaussian(&unknowns.prior, outputs, self.infer.sigma_a)
     }
 
     /// The engine of the I-step, as far as it can be known before the T-step.
@@ -257,7 +350,7 @@ impl Study {
     pub fn engine(&self) -> Result<Engine> {
         let (derived, prior) = (self.derived_quantities()?, self.prior()?);
         let is_exact = || prefers_exact(&derived, prior.names()) && self.linear_gaussian().is_ok();
-        Ok(choose_engine(self.infer.engine, self.unknowns.len(), is_exact))
+        Ok(choose_engine(self.infer.engine, prior.len(), is_exact))
     }
 
     /// Name of each output's unknown sd, where it has one.
@@ -277,18 +370,38 @@ impl Study {
         &self.source
     }
 
-    /// Derived quantities as formulas of the unknowns, then of the unknown sds.
+    /// Derived quantities as formulas of the unknowns of the I-step, then of the unknown sds. Those of unknowns that have a value in each
+    /// experiment have one, too.
     ///
     /// # Errors
     /// A formula that cannot be read, which a loaded study never has.
     pub fn derived_quantities(&self) -> Result<Vec<Derived>> {
-        let sigmas = self.sigma_names();
-        let unknowns = self.unknowns.iter().map(|unknown| unknown.name.as_str());
-        let variables: Vec<&str> = unknowns.chain(sigmas.iter().flatten().map(String::as_str)).collect();
-        let derived = |(name, formula): &(String, String)| {
-            Ok(Derived { name: name.clone(), expression: Expression::parse(formula, &variables)? })
-        };
-        self.derived.iter().map(derived).collect()
+        let (sigmas, inferred) = (self.sigma_names(), self.inferred());
+        let mut all = Vec::new();
+        for (name, formula) in &self.derived {
+            for experiment in 0..self.experiments.len().max(1) {
+                // In a formula the unknowns of this experiment have the names of the inputs; no formula can name the others.
+                let variable = |inferred: &Inferred| match inferred.of {
+                    InferredOf::Input(d, own) if own.is_none_or(|own| own == experiment) => {
+                        self.unknowns[d].name.clone()
+                    }
+                    _ => inferred.name.clone(),
+                };
+                let variables: Vec<String> =
+                    inferred.iter().map(variable).chain(sigmas.iter().flatten().cloned()).collect();
+                let variables: Vec<&str> = variables.iter().map(String::as_str).collect();
+                let expression = Expression::parse(formula, &variables)?;
+                let has_own = |&place: &usize| {
+                    inferred.get(place).is_some_and(|inferred| matches!(inferred.of, InferredOf::Input(_, Some(_))))
+                };
+                if !expression.variables_used().iter().any(has_own) {
+                    all.push(Derived { name: name.clone(), expression });
+                    break;
+                }
+                all.push(Derived { name: format!("{name}[{}]", self.experiments[experiment]), expression });
+            }
+        }
+        Ok(all)
     }
 }
 
@@ -424,10 +537,12 @@ fn resolve(
     let conditions: Vec<Condition> = inputs::conditions(&root).into_iter().chain(inputs::coordinate(&root)).collect();
     let constants = inputs::constants(&root);
     let design = inputs::design(&root, folder, &unknowns, &conditions, &names, simulator.table.is_some());
-    let outputs = outputs::outputs(&root, model.as_deref(), &names, &design, host);
+    let outputs = outputs::outputs(&root, folder, model.as_deref(), &names, &design, host);
     simulator::couple(&root, &mut simulator, &names, &unknowns, &conditions, &constants, outputs.as_deref());
     let train = steps::train(&root, folder, outputs.as_deref(), &names, &design);
-    let measurements = steps::measurements(&root, folder, &names, &unknowns, &conditions, outputs.as_deref());
+    let experiments = steps::experiments(&root, &unknowns, outputs.as_deref());
+    let measurements =
+        steps::measurements(&root, folder, &names, &unknowns, &experiments, &conditions, outputs.as_deref());
     let derived = steps::derived(&root, &names, outputs.as_deref());
     let infer = steps::infer(&root, &names, outputs.as_deref(), &train, &measurements);
     if let Some(outputs) = &outputs {
@@ -453,6 +568,7 @@ fn resolve(
         design,
         train,
         measurements,
+        experiments,
         derived,
         infer,
         calibrate,

@@ -1,7 +1,7 @@
 //! Sections about outputs: their surrogates and the noise of their measurements.
 
 use super::document::{Field, Section};
-use super::inputs::Names;
+use super::inputs::{Names, RELATIVE};
 use super::problem::found_and_repair;
 use super::steps::points;
 use super::{Host, Output};
@@ -11,6 +11,7 @@ use crate::prior::Marginal;
 use crate::simulate::{DesignSpec, Over, Simulator, spelling_repair};
 use crate::surrogate::{Choice, Formula, GpSpec, Kernel, Normalisation, SigmaA, SurrogateKind, SurrogateSpec, n_terms};
 use crate::table::counted;
+use std::path::{Path, PathBuf};
 
 /// More terms than this are a slip of the pen: the matrix of the exact T-step would not fit into memory.
 const MAX_TERMS: f64 = 10_000.0;
@@ -24,6 +25,7 @@ const MAX_ERROR_DEGREE: usize = 3;
 /// All outputs, or `None` if one of them has a problem.
 pub(super) fn outputs(
     root: &Section<'_>,
+    folder: &Path,
     model: Option<&dyn Simulator>,
     names: &Names,
     design: &DesignSpec,
@@ -35,7 +37,7 @@ pub(super) fn outputs(
     let fields: Vec<Field<'_>> = section.iter().flat_map(Section::fields).collect();
     if fields.is_empty() {
         let name = known.and_then(|outputs| outputs.first()).unwrap_or(&"y");
-        let parts = Parts { own: None, root, measurements, names, design, host, needs_at: false };
+        let parts = Parts { own: None, root, measurements, folder, names, design, host, needs_at: false };
         return Some(vec![parts.output(name)?]);
     }
     let general = [("surrogate", root.get("surrogate")), ("noise", measurements.as_ref().and_then(|m| m.get("noise")))];
@@ -56,10 +58,10 @@ pub(super) fn outputs(
         } else if names.inputs().iter().any(|input| input == name) {
             refuse(format!("`{name}` is an input and an output"), "used twice", "rename one of them".to_owned());
         }
-        let own = field.section(&["scale", "unit", "results", "over", "at", "series", "surrogate", "noise"]);
+        let own = field.section(&["scale", "unit", "results", "over", "at", "series", "surrogate", "noise", "offset"]);
         // A built-in simulator has a value at any coordinate.
         let needs_at = model.is_some();
-        let parts = Parts { own, root, measurements: measurements.clone(), names, design, host, needs_at };
+        let parts = Parts { own, root, measurements: measurements.clone(), folder, names, design, host, needs_at };
         outputs.push(parts.output(name));
     }
     outputs.into_iter().collect()
@@ -70,6 +72,7 @@ struct Parts<'s, 'd> {
     own: Option<Section<'d>>,
     root: &'s Section<'d>,
     measurements: Option<Section<'d>>,
+    folder: &'s Path,
     names: &'s Names,
     design: &'s DesignSpec,
     host: &'s Host,
@@ -107,13 +110,17 @@ impl<'d> Parts<'_, 'd> {
             .or_else(|| self.root.require("surrogate", "add [surrogate] with kind = \"pce\" and degree = 3"))
             .and_then(|field| self.surrogate(&field, name));
         let help = "add [measurements] with noise = { sd = 0.1 }, a number in the output's unit or a prior";
-        let noise = self
-            .own("noise")
-            .or_else(|| match &self.measurements {
-                Some(section) => section.require("noise", help),
-                None => self.root.require("measurements", help),
-            })
-            .and_then(|field| noise(&field, log));
+        let noise_field = self.own("noise").or_else(|| match &self.measurements {
+            Some(section) => section.require("noise", help),
+            None => self.root.require("measurements", help),
+        });
+        let noise = noise_field.as_ref().and_then(|field| noise(field, log));
+        let covariance = noise_field.as_ref().and_then(|field| self.covariance(field));
+        let offset = self.own("offset").or_else(|| self.measurements.as_ref()?.get("offset"));
+        let offset = match offset {
+            Some(field) => Some(field.prior()?),
+            None => None,
+        };
         let over = self.over(name);
         if let (Some(field), Some(spec)) = (self.own("over"), &surrogate) {
             let help = "check with `twostep calibrate`".to_owned();
@@ -133,7 +140,27 @@ impl<'d> Parts<'_, 'd> {
                 );
             }
         }
-        Some(Output { name: name.to_owned(), log, unit, over, surrogate: surrogate?, noise: noise? })
+        Some(Output {
+            name: name.to_owned(),
+            log,
+            unit,
+            over,
+            surrogate: surrogate?,
+            noise: noise?,
+            covariance,
+            offset,
+        })
+    }
+
+    /// The file with the covariance of the noise.
+    fn covariance(&self, noise: &Field<'d>) -> Option<PathBuf> {
+        let field = noise.open_section()?.get("covariance")?;
+        let path = self.folder.join(field.text()?);
+        if !path.is_file() {
+            let label = "expected a CSV file with a row and a column for each measurement";
+            field.refuse(format!("there is no file {}", path.display()), label, RELATIVE.to_owned());
+        }
+        Some(path)
     }
 
     /// The coordinate of a series, whose name and range were checked with the inputs.
@@ -507,7 +534,8 @@ fn highest_degree(dim: usize, most_terms: f64) -> usize {
 
 /// The inferring noise; without a family, log-normal where the surrogate models the logarithm, else normal.
 fn noise(field: &Field<'_>, log: bool) -> Option<NoiseSpec> {
-    const KEYS: [&str; 9] = ["family", "sd", "df", "zeros", "multiplier", "relative", "inverse_phi", "phi", "trials"];
+    const KEYS: [&str; 10] =
+        ["family", "sd", "covariance", "df", "zeros", "multiplier", "relative", "inverse_phi", "phi", "trials"];
     const FAMILIES: [&str; 6] = ["normal", "log-normal", "student-t", "negative-binomial", "poisson", "binomial"];
     let section = field.section(&KEYS)?;
     let default = if log { "log-normal" } else { "normal" };
@@ -523,13 +551,37 @@ fn noise(field: &Field<'_>, log: bool) -> Option<NoiseSpec> {
         field.refuse(format!("{family} noise has no sd"), "not here", help);
         return None;
     }
+    let covariance = section.get("covariance");
     if let Some(field) = section.get("multiplier") {
         let is_column = section.get("sd").is_some_and(|sd| sd.is_text() && sd.text() == Some("column"));
-        if !is_column {
+        if !is_column && covariance.is_none() {
             let help = "write sd = \"column\", or give sd itself a prior".to_owned();
-            field.refuse("a multiplier multiplies sds of a column", "only with sd = \"column\"", help);
+            field.refuse("a multiplier multiplies known sds", "only with sd = \"column\" or a covariance", help);
             return None;
         }
+    }
+    if let Some(field) = covariance {
+        if let Some(other) = ["sd", "relative"].into_iter().find_map(|key| section.get(key)) {
+            let help = "remove it: the sds are the roots of the covariance's diagonal".to_owned();
+            other.refuse("the covariance says the sds already", "not beside covariance", help);
+            return None;
+        }
+        let on_scale = if log { "log-normal" } else { "normal" };
+        if family != on_scale {
+            let help = format!("write family = \"{on_scale}\", that of the surrogate's scale");
+            field.refuse(
+                format!("{family} noise has no covariance on the scale of the surrogate"),
+                "not with it",
+                help,
+            );
+            return None;
+        }
+        let scale = match section.get("multiplier") {
+            Some(multiplier) => Scale::Multiple(multiplier.scale_prior()?),
+            None => Scale::Column,
+        };
+        let family = if log { Family::LogNormal { refuse_zeros: true } } else { Family::Normal };
+        return Some(NoiseSpec { family, scale });
     }
     match family {
         "poisson" => return Some(NoiseSpec { family: Family::Poisson, scale: Scale::Fixed(0.0) }),
@@ -559,7 +611,7 @@ fn noise(field: &Field<'_>, log: bool) -> Option<NoiseSpec> {
         };
         return Some(NoiseSpec { family: Family::UnknownRelative { sd }, scale: Scale::Prior(prior) });
     }
-    let help = "write sd = a number, a prior such as \"half-normal(0.5)\" if it is unknown, or \"column\"";
+    let help = "write sd = a number, a prior such as \"half-normal(0.5)\" if it is unknown, or \"column\", or covariance = \"FILE\"";
     let sd = match section.get("sd") {
         // A relative error is enough by itself.
         None if relative.is_some() => Some(Scale::Fixed(0.0)),

@@ -16,7 +16,7 @@ use crate::matrix::Matrix;
 use crate::mcmc::quadrature::MAX_AXES;
 use crate::simulate::{DesignSpec, spelling_repair};
 use crate::surrogate::{Formula, SigmaA, Surrogate, SurrogateKind, SurrogateSpec, n_terms};
-use crate::table::Table;
+use crate::table::{Table, counted};
 use crate::train::cluster::Representative;
 use crate::train::{self, KnownSigmaS, TrainMethod, TrainSpec};
 
@@ -171,15 +171,64 @@ fn coefficients(spec: &SurrogateSpec, names: &Names) -> (usize, bool) {
     }
 }
 
+/// Names of the experiments, where there are several.
+pub(super) fn experiments(root: &Section<'_>, unknowns: &[Unknown], outputs: Option<&[Output]>) -> Vec<String> {
+    let section = root.get("measurements").and_then(|field| field.open_section());
+    let field = section.as_ref().and_then(|section| section.get("experiments"));
+    let own = |unknown: &&Unknown| unknown.per_experiment;
+    let mut names: Vec<String> = Vec::new();
+    if let Some(field) = &field {
+        for entry in field.list("names of experiments").unwrap_or_default() {
+            let Some(name) = entry.text() else { continue };
+            if name.trim().is_empty() || name.contains(['[', ']', ',', '"']) || name.contains(char::is_control) {
+                entry.refuse(
+                    format!("`{name}` is no name of an experiment"),
+                    "expected letters, digits, spaces, - and _",
+                    None,
+                );
+            } else if names.iter().any(|other| other == name) {
+                entry.refuse(format!("`{name}` comes twice"), "expected each once", None);
+            }
+            names.push(name.to_owned());
+        }
+        if names.is_empty() {
+            field.refuse("there is no experiment", "expected names of experiments", None);
+        }
+    }
+    match (unknowns.iter().find(own), &field) {
+        (Some(unknown), None) => {
+            let help =
+                "write experiments = [\"first\", \"second\"] in [measurements], and a column `experiment` in its file";
+            let per = root.get("unknowns").and_then(|field| field.open_section());
+            let per = per.and_then(|section| section.get(&unknown.name)?.open_section()?.get("per"));
+            let message = "the study names no experiments".to_owned();
+            root.problems.error(per.map(|per| per.node.span.clone()), message, "needs experiments", help.to_owned());
+        }
+        (None, Some(field)) if !names.is_empty() => {
+            let help = "write per = \"experiment\" for the unknowns that differ between experiments".to_owned();
+            field.warn("all unknowns are the same in every experiment", "changes nothing", help);
+        }
+        _ => {}
+    }
+    let varies = |output: &&Output| matches!(output.surrogate.kind, SurrogateKind::VaryingError { .. });
+    let is_moved = |output: &Output| output.offset.is_some() || unknowns.iter().any(|unknown| unknown.per_experiment);
+    if let Some(output) = outputs.unwrap_or_default().iter().filter(varies).find(|output| is_moved(output)) {
+        let found = format!("the error of `{}` varies with the inputs, beside experiments or an offset", output.name);
+        root.refuse(found, "not together", "remove sigma_a_degree".to_owned());
+    }
+    names
+}
+
 pub(super) fn measurements(
     root: &Section<'_>,
     folder: &Path,
     names: &Names,
     unknowns: &[Unknown],
+    experiments: &[String],
     conditions: &[Condition],
     outputs: Option<&[Output]>,
 ) -> MeasurementSource {
-    let keys = ["file", "noise", "synthetic"];
+    let keys = ["file", "noise", "synthetic", "experiments", "offset"];
     let Some(section) = root.get("measurements").and_then(|field| field.section(&keys)) else {
         return MeasurementSource::None;
     };
@@ -205,7 +254,7 @@ pub(super) fn measurements(
             MeasurementSource::File(path)
         }),
         (None, Some(field)) => {
-            synthetic(&field, names, unknowns, conditions, outputs).unwrap_or(MeasurementSource::None)
+            synthetic(&field, names, unknowns, experiments, conditions, outputs).unwrap_or(MeasurementSource::None)
         }
         (None, None) => MeasurementSource::None,
     }
@@ -215,6 +264,7 @@ fn synthetic(
     field: &Field<'_>,
     names: &Names,
     unknowns: &[Unknown],
+    experiments: &[String],
     conditions: &[Condition],
     outputs: Option<&[Output]>,
 ) -> Option<MeasurementSource> {
@@ -222,7 +272,7 @@ fn synthetic(
     let replicates = section.read("replicates", 1, Field::count);
     let truth = section
         .require("truth", "write truth = { NAME = value } with a value for every unknown")
-        .and_then(|field| truth(&field, names, unknowns));
+        .and_then(|field| truth(&field, names, unknowns, experiments));
     let at = match section.get("at") {
         Some(field) => at(&field, names, conditions),
         None if names.conditions.is_empty() => Some(Vec::new()),
@@ -238,9 +288,10 @@ fn synthetic(
         let generator = |output: &Output| {
             if output.noise.scale.is_column() {
                 let help = "give a number or a prior instead: synthetic measurements have no columns";
+                let what = if output.covariance.is_some() { "covariance" } else { "column" };
                 section.refuse(
-                    format!("the noise of `{}` has a column", output.name),
-                    "beside \"column\"",
+                    format!("the noise of `{}` has a {what}", output.name),
+                    "beside synthetic measurements",
                     help.to_owned(),
                 );
                 return None;
@@ -261,19 +312,39 @@ fn synthetic(
     Some(MeasurementSource::Synthetic { truth: truth?, at: at?, replicates, noise: noise? })
 }
 
-fn truth(field: &Field<'_>, names: &Names, unknowns: &[Unknown]) -> Option<Vec<(String, f64)>> {
+/// Value of each unknown of the I-step but the offsets.
+fn truth(field: &Field<'_>, names: &Names, unknowns: &[Unknown], experiments: &[String]) -> Option<Vec<(String, f64)>> {
     let section = field.section(&names.unknowns)?;
     let mut truth = Vec::new();
     for name in &names.unknowns {
         let field = section.require(name, "give a value for every unknown")?;
-        let value = field.number()?;
-        if let Some((lower, upper)) = unknowns.iter().find(|unknown| unknown.name == *name).map(|unknown| unknown.range)
-            && !(lower..=upper).contains(&value)
-        {
-            let help = "move the truth or widen the range: the surrogate is not trained there".to_owned();
-            field.warn(format!("{value} lies outside the range [{lower}, {upper}]"), "outside the range", help);
+        let unknown = unknowns.iter().find(|unknown| unknown.name == *name);
+        let values = match unknown {
+            Some(unknown) if unknown.per_experiment => {
+                let values: Vec<f64> =
+                    field.list("a value for each experiment")?.iter().map(Field::number).collect::<Option<_>>()?;
+                if values.len() != experiments.len() {
+                    let found = format!(
+                        "{} of {name}, and {}",
+                        counted(values.len(), "value"),
+                        counted(experiments.len(), "experiment")
+                    );
+                    field.refuse(found, "expected a value for each experiment", None);
+                    return None;
+                }
+                experiments.iter().zip(values).map(|(e, value)| (format!("{name}[{e}]"), value)).collect()
+            }
+            _ => vec![(name.clone(), field.number()?)],
+        };
+        for (_, value) in &values {
+            if let Some((lower, upper)) = unknown.map(|unknown| unknown.range)
+                && !(lower..=upper).contains(value)
+            {
+                let help = "move the truth or widen the range: the surrogate is not trained there".to_owned();
+                field.warn(format!("{value} lies outside the range [{lower}, {upper}]"), "outside the range", help);
+            }
         }
-        truth.push((name.clone(), value));
+        truth.extend(values);
     }
     Some(truth)
 }

@@ -324,6 +324,23 @@ fn wrong_studies_are_refused_at_their_line() {
             "noise = { family = \"student-t\", sd = 1 }", "measurements.noise.df is missing", "df = 4"),
         (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { sd = \"column\" }", "[measurements.synthetic]",
             "the noise of `infected` has a column", "no columns"),
+        (BASE, "prior = \"normal(2, 0.5)\"", "per = \"experiment\"", "per = \"experiment\"", "names no experiments",
+            "experiments = ["),
+        (BASE, "prior = \"normal(2, 0.5)\"", "per = \"experimnt\"", "per = \"experimnt\"", "`experimnt` is not known",
+            "did you mean \"experiment\"?"),
+        (BASE, "[measurements]\n", "[measurements]\nexperiments = [\"a\", \"a\"]\n", "experiments = [\"a\", \"a\"]", "`a` comes twice", "each once"),
+        (BASE, "[measurements]\n", "[measurements]\nexperiments = [\"a[1]\"]\n", "experiments = [\"a[1]\"]", "no name of an experiment",
+            "letters"),
+        (BASE, "[measurements]\n", "[measurements]\nexperiments = []\n", "experiments = []", "there is no experiment", "names"),
+        (BASE, "[measurements]\n", "[measurements]\noffset = 0.1\n", "offset = 0.1", "a number was found", "a text in quotes"),
+        (BASE, "[measurements]\n", "[measurements]\noffset = \"nromal(0, 1)\"\n", "offset = \"nromal(0, 1)\"", "unknown distribution",
+            "did you mean `normal`?"),
+        (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { covariance = \"no.csv\" }", "noise = { covariance = \"no.csv\" }", "no.csv",
+            "a row and a column"),
+        (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { covariance = \"no.csv\", sd = 1 }",
+            "noise = { covariance = \"no.csv\", sd = 1 }", "says the sds already", "remove it"),
+        (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { family = \"normal\", covariance = \"no.csv\" }",
+            "noise = { family = \"normal\", covariance = \"no.csv\" }", "normal noise has no covariance", "log-normal"),
         (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { family = \"poisson\", sd = 1 }", "noise = { family = \"poisson\", sd = 1 }",
             "poisson noise has no sd", "follows from its mean"),
         (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { family = \"negative-binomial\" }", "noise = { family = \"negative-binomial\" }",
@@ -333,7 +350,7 @@ fn wrong_studies_are_refused_at_their_line() {
         (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { family = \"binomial\" }", "noise = { family = \"binomial\" }",
             "measurements.noise.trials is missing", "trials = 100"),
         (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { sd = 0.1, multiplier = \"half-normal(1)\" }", "noise = { sd = 0.1, multiplier = \"half-normal(1)\" }",
-            "a multiplier multiplies sds of a column", "column"),
+            "a multiplier multiplies known sds", "column"),
         (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { sd = 0.1, relative = 0.1 }", "noise = { sd = 0.1, relative = 0.1 }",
             "log-normal noise has no relative", "normal"),
         (BASE, "noise = { sd = \"half-normal(0.5)\" }", "noise = { family = \"normal\", sd = \"half-normal(1)\", relative = \"half-normal(1)\" }", "noise = { family = \"normal\", sd = \"half-normal(1)\", relative = \"half-normal(1)\" }",
@@ -711,6 +728,71 @@ fn measurements_are_read_in_both_layouts() {
     assert_eq!(read_measurements(&study).unwrap()[0].y, [1.0]);
     fs::remove_dir_all(folder).unwrap();
     assert_eq!(measured("own", &column, "y,sd[y],sd\n1,0.25,9\n").unwrap()[0].scale, Some(vec![0.25]));
+}
+
+#[test]
+fn experiments_are_told_by_their_column() {
+    let text = edit(BASE, "prior = \"normal(2, 0.5)\"", "prior = \"normal(2, 0.5)\"\nper = \"experiment\"");
+    let text = edit(&text, "[measurements]\n", "[measurements]\nexperiments = [\"north\", \"far south\"]\n");
+    let text = edit(&text, "truth = { beta = 1.6, gamma = 0.4 }", "truth = { beta = [1.6, 1.9], gamma = 0.4 }");
+    let text = edit(&text, "scale = \"log\"\n[design]", "scale = \"log\"\noffset = \"normal(0, 0.1)\"\n[design]");
+    let study = one(&text);
+    assert_eq!(study.prior().unwrap().names(), ["beta[north]", "beta[far south]", "gamma", "offset"]);
+    assert_eq!((study.places(0), study.places(1), study.offset_place(0)), (vec![0, 2], vec![1, 2], Some(3)));
+    let derived = study.derived_quantities().unwrap();
+    assert_eq!(derived.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["r0[north]", "r0[far south]"]);
+    let x = [1.5, 2.0, 0.5, 9.0, 9.0];
+    assert_eq!(derived.iter().map(|d| d.expression.eval_scalar(&x)).collect::<Vec<_>>(), [3.0, 4.0]);
+    let MeasurementSource::Synthetic { truth, .. } = &study.measurements else { panic!() };
+    assert_eq!(truth[1], ("beta[far south]".to_owned(), 1.9));
+
+    let read =
+        measured("experiments", &text, "t,experiment,infected\n1,north,3\n2,far south,\n3,far south,5\n").unwrap();
+    assert_eq!((&read[0].y, &read[0].experiment), (&vec![3.0, 5.0], &vec![0, 1]));
+    let refused = |csv: &str| measured("experiments", &text, csv).unwrap_err();
+    let none = refused("t,experiment,infected\n1,north,3\n2,far south,\n");
+    assert!(none.contains("experiment `far south` has no measurements"), "{none}");
+    let typo = refused("t,experiment,infected\n1,nroth,3\n");
+    assert!(
+        typo.contains("line 2") && typo.contains("there is no experiment `nroth`") && typo.contains("`north`"),
+        "{typo}"
+    );
+    assert!(refused("t,infected\n1,3\n").contains("experiment"));
+    // One truth for two experiments.
+    let one_truth = edit(&text, "beta = [1.6, 1.9]", "beta = [1.6]");
+    let (line, problem) = super::tests::refused(&one_truth).remove(0);
+    assert!(line.contains("truth") && problem.message.contains("1 value of beta, and 2 experiments"), "{problem:?}");
+}
+
+#[test]
+fn a_covariance_is_read_and_checked() {
+    let text = edit(FORMULA, "noise = { sd = 0.1 }", "noise = { covariance = \"c.csv\" }");
+    let read = |covariance: &str| {
+        let folder = folder_with("covariance", "c.csv", covariance);
+        fs::write(folder.join("y.csv"), "y\n1\n2\n").unwrap();
+        let mut study =
+            parse(&text, "test.toml", &folder).unwrap_or_else(|problems| panic!("{problems}")).remove(0).study;
+        study.measurements = MeasurementSource::File(folder.join("y.csv"));
+        let measured = read_measurements(&study).map_err(|error| error.to_string());
+        fs::remove_dir_all(&folder).unwrap();
+        measured
+    };
+    for csv in ["4,0.6\n0.6,0.25\n", "a,b\n4,0.6\n0.6,0.25\n", "# ours\n4 0.6\n0.6 0.25\n"] {
+        let measured = read(csv).unwrap();
+        assert_eq!(measured[0].scale, Some(vec![2.0, 0.5]));
+        assert_eq!(measured[0].correlation.as_ref().unwrap().data(), [1.0, 0.6, 0.6, 1.0]);
+    }
+    for (csv, found) in [
+        ("1,0\n0,1\n0,0\n", "a matrix of 3 by 2, and `y` has 2 measurements"),
+        ("1,0.5\n0.4,1\n", "0.4 stands here, and 0.5 across the diagonal"),
+        ("1,0.5\n0.5,-1\n", "the variance -1 is not positive"),
+        ("1,1\n1,1\n", "not positive definite"),
+        ("1,2\n2,1\n", "would have the correlation 2"),
+        ("1,x\n2,1\n", "x"),
+    ] {
+        let error = read(csv).unwrap_err();
+        assert!(error.contains(found) && error.contains("c.csv"), "{csv}: {error}");
+    }
 }
 
 #[test]

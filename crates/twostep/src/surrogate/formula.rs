@@ -148,7 +148,7 @@ impl Surrogate for Formula {
         scratch: &mut Scratch,
     ) {
         if c.cols() == 1 {
-            let Scratch { matrices: [derivative, transposed], values } = scratch;
+            let Scratch { matrices: [derivative, transposed], values, .. } = scratch;
             let columns = columns(x, transposed);
             derivative.reshape(1, x.rows());
             for (p, expression) in self.by_coefficients.iter().enumerate() {

@@ -6,10 +6,12 @@ mod formula;
 mod function;
 mod gp;
 mod pce;
+mod placed;
 mod separated;
 mod series;
 mod sobol;
 mod spec;
+mod sums;
 mod varying;
 
 pub use auto::{Candidate, Choice};
@@ -19,10 +21,12 @@ pub(crate) use gp::{Conditioned, GpRows, Hyper, NodeScratch, Nodes, factorise, s
 pub use gp::{GaussianProcess, GpSpec, Kernel};
 pub use pce::{Basis, InputScale, Normalisation, PolynomialChaos};
 pub(crate) use pce::{legendre, n_terms};
+pub use placed::{Added, Placed};
 pub use separated::Separated;
 pub use series::{Components, Series};
 pub use sobol::Sobol;
 pub use spec::{SigmaA, SurrogateKind, SurrogateSpec};
+pub use sums::Sums;
 pub use varying::{ErrorField, VaryingError};
 
 use crate::matrix::Matrix;
@@ -52,6 +56,12 @@ pub trait Surrogate: Send + Sync {
     /// Whether [`Surrogate::pull_to_inputs`] is a derivative, rather than differences that cost many evaluations.
     fn has_gradient(&self) -> bool {
         true
+    }
+
+    /// Whether [`Surrogate::predict`] and its pull-back read the draws once for points that differ in their first inputs, so that these cost
+    /// less together than one by one.
+    fn reads_draws_once(&self) -> bool {
+        false
     }
 
     /// The same surrogate for the draws `c` alone, which it is to be evaluated at many times, where knowing them saves time.
@@ -111,4 +121,13 @@ pub struct Scratch {
     pub matrices: [Matrix; 2],
     /// Plain values.
     pub values: Vec<f64>,
+    /// Those of a surrogate within this one.
+    within: Option<Box<Scratch>>,
+}
+
+impl Scratch {
+    /// The matrices, and the buffers of a surrogate within this one.
+    fn within(&mut self) -> (&mut [Matrix; 2], &mut Self) {
+        (&mut self.matrices, self.within.get_or_insert_default())
+    }
 }

@@ -188,6 +188,22 @@ impl Basis {
         Self::of_terms(scales, degrees, normalisation)
     }
 
+    /// What squares of a polynomial of total degree `degree` plus the last input have: it times the polynomial, its square, and the
+    /// polynomial's.
+    pub(crate) fn with_added(scales: Vec<InputScale>, degree: usize, normalisation: Normalisation) -> Self {
+        let n = scales.len() - 1;
+        let with = |j: usize| {
+            move |mut row: Vec<usize>| {
+                row.push(j);
+                row
+            }
+        };
+        let squares = total_degree(n, 2 * degree).into_iter().map(with(0));
+        let products = total_degree(n, degree).into_iter().map(with(1));
+        let degrees = squares.chain(products).chain([with(2)(vec![0; n])]).collect();
+        Self::of_terms(scales, degrees, normalisation)
+    }
+
     /// The basis of these terms, given by their degrees in each input.
     fn of_terms(scales: Vec<InputScale>, degrees: Vec<Vec<usize>>, normalisation: Normalisation) -> Self {
         let degree = degrees.iter().map(|row| row.iter().sum()).max().unwrap_or(0);

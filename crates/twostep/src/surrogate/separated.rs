@@ -5,9 +5,13 @@ use crate::kernels;
 use crate::matrix::Matrix;
 
 /// `M~(unknowns, point_i, c) = offset_i + sum_b known[i, b] w_b(unknowns, c)`, where `w_b` sums the coefficients of polynomials in the
-/// unknowns that share the function `b` of the known inputs.
+/// unknowns that share the function `b` of the known inputs. One unknown may be added besides, and then is the last of the `w_b`.
 pub struct Separated<'a> {
     basis: &'a Basis,
+    /// Places of the basis' unknowns among all.
+    places: Vec<usize>,
+    /// Place of an added unknown, and where it lies.
+    added: Option<(usize, (f64, f64))>,
     offset: Vec<f64>,
     known: Matrix,
     /// Of each coefficient that counts: its row, its polynomial, and its `b`.
@@ -32,7 +36,8 @@ impl<'a> Separated<'a> {
         let products = basis.products(n_unknowns..basis.scales().len(), points);
         let first: Vec<usize> = distinct.iter().map(|(_, p)| *p).collect();
         let direct = points.rows() * basis.len();
-        Self { basis, offset: vec![0.0; points.rows()], known: products.select_cols(&first), entries, direct }
+        let (offset, known) = (vec![0.0; points.rows()], products.select_cols(&first));
+        Self { basis, places: (0..n_unknowns).collect(), added: None, offset, known, entries, direct }
     }
 
     /// `offset_i + sum_k weights[i, k] M~_k`, where the coefficients of the `M~_k` follow each other in blocks of `rows`, and so many of
@@ -45,7 +50,41 @@ impl<'a> Separated<'a> {
         let of_block = |k: usize| self.entries.iter().map(move |&(row, p, b)| (k * rows + row, p, k * width + b));
         let entries: Vec<_> = (0..weights.cols()).flat_map(of_block).collect();
         let direct = distinct * entries.len() + known.rows() * weights.cols();
-        Self { basis: self.basis, offset, known, entries, direct }
+        Self { offset, known, entries, direct, ..self }
+    }
+
+    /// The same where the basis' unknowns stand in these places among all.
+    pub(crate) fn placed(self, places: Vec<usize>) -> Self {
+        Self { places, ..self }
+    }
+
+    /// The same with the unknown in a place added, times an amount for each point; most of it lies in `range`.
+    pub(crate) fn adding(self, place: usize, range: (f64, f64), amounts: Vec<f64>) -> Self {
+        let width = self.known.cols();
+        let known = Matrix::from_fn(self.known.rows(), width + 1, |i, b| match b < width {
+            true => self.known[(i, b)],
+            false => amounts[i],
+        });
+        Self { known, added: Some((place, range)), ..self }
+    }
+
+    /// `offset_j + sum_i weights[j, i] M~_i` over its points.
+    pub(crate) fn summed(self, weights: &Matrix, offset: &[f64]) -> Self {
+        let offset =
+            offset.iter().enumerate().map(|(j, own)| own + kernels::dot(weights.row(j), &self.offset)).collect();
+        let mut known = Matrix::default();
+        known.set_product(weights, &self.known);
+        Self { offset, known, ..self }
+    }
+
+    /// Places of the basis' unknowns among all.
+    pub(crate) fn places(&self) -> &[usize] {
+        &self.places
+    }
+
+    /// Place of an added unknown, and where it lies.
+    pub(crate) fn added(&self) -> Option<(usize, (f64, f64))> {
+        self.added
     }
 
     /// The polynomials, of which those of the unknowns are a part.
@@ -68,11 +107,14 @@ impl<'a> Separated<'a> {
         (self.offset[point], self.known.row(point))
     }
 
-    /// `w_b` of every draw, given the unknowns' part of every basis function.
-    pub(crate) fn weights(&self, of_unknowns: &[f64], coefficients: &Matrix) -> Matrix {
+    /// `w_b` of every draw, given the unknowns' part of every basis function, and the added unknown.
+    pub(crate) fn weights(&self, of_unknowns: &[f64], added: f64, coefficients: &Matrix) -> Matrix {
         let mut out = Matrix::zeros(self.width(), coefficients.cols());
         for &(row, p, b) in &self.entries {
             kernels::add_affine(0.0, of_unknowns[p], coefficients.row(row), out.row_mut(b));
+        }
+        if self.added.is_some() {
+            out.row_mut(self.width() - 1).fill(added);
         }
         out
     }

@@ -196,6 +196,13 @@ pub struct Series {
     along: Along,
 }
 
+/// The series that rows of inputs are of: that of each row by its number, the first row of each, and its inputs.
+struct Scores {
+    first: Vec<usize>,
+    distinct: Vec<usize>,
+    inner: Matrix,
+}
+
 impl Series {
     /// The surrogates of the scores are polynomials in the same basis.
     pub(crate) fn new(components: Components, scores: Vec<Arc<dyn Surrogate>>) -> Option<Self> {
@@ -305,6 +312,16 @@ impl Series {
         x.first_alike(x.cols() - 1)
     }
 
+    /// The series that rows are of.
+    fn scores_at(&self, x: &Matrix) -> Scores {
+        let mut first = self.first_rows(x);
+        let distinct: Vec<usize> = (0..x.rows()).filter(|&i| first[i] == i).collect();
+        first.iter_mut().for_each(|own| *own = distinct.partition_point(|row| *row < *own));
+        let mut inner = Matrix::default();
+        self.inner(&x.select_rows(&distinct), &mut inner);
+        Scores { first, distinct, inner }
+    }
+
     /// Offsets, and features of all coefficients.
     fn features(&self, x: &Matrix, scratch: &mut Vec<f64>) -> (Vec<f64>, Matrix) {
         let (mut inner, mut psi) = (Matrix::default(), Matrix::default());
@@ -333,51 +350,67 @@ impl Surrogate for Series {
     }
 
     fn predict(&self, x: &Matrix, c: &Matrix, eta: &mut Matrix, scratch: &mut Scratch) {
-        let [psi, _] = &mut scratch.matrices;
-        let first = self.first_rows(x);
-        let mut distinct = first.clone();
-        distinct.sort_unstable();
-        distinct.dedup();
-        let mut inner = Matrix::default();
-        self.inner(&x.select_rows(&distinct), &mut inner);
+        let Scores { first, distinct, inner } = self.scores_at(x);
+        let [psi, scores] = &mut scratch.matrices;
         self.basis.features(&inner, psi, &mut scratch.values);
         eta.reshape(x.rows(), c.cols());
-        let mut scores = vec![0.0; self.n_components * c.cols()];
-        for (j, &own) in distinct.iter().enumerate() {
-            scores.fill(0.0);
-            for (k, scores) in scores.chunks_exact_mut(c.cols()).enumerate() {
-                for (p, psi) in psi.row(j).iter().enumerate() {
-                    kernels::add_affine(0.0, *psi, c.row(k * self.rows() + p), scores);
+        let along: Vec<_> = (0..x.rows()).map(|i| self.along(x[(i, x.cols() - 1)])).map(|[values, _]| values).collect();
+        (0..x.rows()).for_each(|i| eta.row_mut(i).fill(along[i].0));
+        for k in 0..self.n_components {
+            // One series is a few sums; the coefficients of many are read once for all.
+            if distinct.len() == 1 {
+                scores.reshape(1, c.cols());
+                scores.data_mut().fill(0.0);
+                for (p, psi) in psi.row(0).iter().enumerate() {
+                    kernels::add_affine(0.0, *psi, c.row(k * self.rows() + p), scores.row_mut(0));
                 }
+            } else {
+                scores.set_product_from(psi, c, k * self.rows());
             }
-            for i in (own..x.rows()).filter(|&i| first[i] == own) {
-                let [(offset, weights), _] = self.along(x[(i, x.cols() - 1)]);
-                eta.row_mut(i).fill(offset);
-                for (weight, scores) in weights.iter().zip(scores.chunks_exact(c.cols())) {
-                    kernels::add_affine(0.0, *weight, scores, eta.row_mut(i));
-                }
+            for i in 0..x.rows() {
+                kernels::add_affine(0.0, along[i].1[k], scores.row(first[i]), eta.row_mut(i));
             }
         }
     }
 
     fn pull_to_inputs(&self, x: &Matrix, c: &Matrix, eta_bar: &Matrix, x_bar: &mut Matrix, scratch: &mut Scratch) {
-        let [psi, g] = &mut scratch.matrices;
-        g.set_product_transposed(eta_bar, c);
-        let mut inner = Matrix::default();
-        self.inner(x, &mut inner);
+        let Scores { first, distinct, inner } = self.scores_at(x);
+        let (last, n_terms) = (x.cols() - 1, self.basis.len());
+        let [psi, score_bar] = &mut scratch.matrices;
         self.basis.features(&inner, psi, &mut scratch.values);
-        let (last, mut bar) = (x.cols() - 1, vec![0.0; self.basis.len()]);
-        for i in 0..x.rows() {
-            let [(_, weights), (offset_slope, slopes)] = self.along(x[(i, last)]);
-            let mut by_last = offset_slope * eta_bar.row(i).iter().sum::<f64>();
-            bar.fill(0.0);
-            for ((block, weight), slope) in g.row(i).chunks_exact(self.rows()).zip(weights).zip(slopes) {
-                bar.iter_mut().zip(block).for_each(|(bar, g)| *bar += weight * g);
-                by_last += slope * psi.row(i).iter().zip(block).map(|(psi, g)| psi * g).sum::<f64>();
+        let along: Vec<_> = (0..x.rows()).map(|i| self.along(x[(i, last)])).collect();
+        let (mut bar, mut scores) = (Matrix::zeros(distinct.len(), n_terms), Matrix::default());
+        for k in 0..self.n_components {
+            score_bar.reshape(distinct.len(), c.cols());
+            score_bar.data_mut().fill(0.0);
+            for (i, [(_, weights), _]) in along.iter().enumerate() {
+                kernels::add_affine(0.0, weights[k], eta_bar.row(i), score_bar.row_mut(first[i]));
             }
-            self.basis.pull_row(inner.row(i), &bar, &mut x_bar.row_mut(i)[..last], &mut scratch.values);
-            x_bar[(i, last)] += by_last;
+            if distinct.len() == 1 {
+                for (p, bar) in bar.row_mut(0).iter_mut().enumerate() {
+                    *bar += kernels::dot(score_bar.row(0), c.row(k * self.rows() + p));
+                }
+            } else {
+                bar.add_product_transposed_from(score_bar, c, k * self.rows());
+            }
+            // Sums over the coordinate do not change with it.
+            if along.iter().any(|[_, (_, slopes)]| slopes[k] != 0.0) {
+                scores.set_product_from(psi, c, k * self.rows());
+                for (i, [_, (_, slopes)]) in along.iter().enumerate() {
+                    x_bar[(i, last)] += slopes[k] * kernels::dot(scores.row(first[i]), eta_bar.row(i));
+                }
+            }
         }
+        for (i, [_, (offset_slope, _)]) in along.iter().enumerate() {
+            x_bar[(i, last)] += offset_slope * eta_bar.row(i).iter().sum::<f64>();
+        }
+        for (j, &own) in distinct.iter().enumerate() {
+            self.basis.pull_row(inner.row(j), bar.row(j), &mut x_bar.row_mut(own)[..last], &mut scratch.values);
+        }
+    }
+
+    fn reads_draws_once(&self) -> bool {
+        true
     }
 
     // Never asked: there are no priors.
@@ -445,7 +478,7 @@ mod tests {
         let of_unknowns = series.basis.products(0..1, &unknown);
         let of_unknowns: Vec<f64> =
             (0..series.basis.len()).map(|p| series.basis.factor(p) * of_unknowns[(0, p)]).collect();
-        let weights = separated.weights(&of_unknowns, &c);
+        let weights = separated.weights(&of_unknowns, 0.0, &c);
         let x = Matrix::from_fn(4, 3, |i, d| if d == 0 { 1.7 } else { points[(i, d - 1)] });
         let mut eta = Matrix::default();
         series.predict(&x, &c, &mut eta, &mut Scratch::default());

@@ -40,7 +40,7 @@ impl ErrorField {
 
     /// `out[i, s] = sigma_a[s] exp(sum_q a_qs phi_q(x_i))`, reshaped to N x S, for the draws `c` of the surrogate.
     pub fn sds(&self, x: &Matrix, c: &Matrix, sigma_a: &[f64], out: &mut Matrix, scratch: &mut Scratch) {
-        let Scratch { matrices: [phi, logs], values } = scratch;
+        let Scratch { matrices: [phi, logs], values, .. } = scratch;
         self.basis.features(x, phi, values);
         out.reshape(x.rows(), c.cols());
         logs.reshape(1, c.cols());

@@ -165,7 +165,7 @@ impl Case {
         let problem = Problem {
             outputs: &posterior.outputs,
             draws: &posterior.draws,
-            unknowns: self.unknowns.clone(),
+            unknowns: self.unknowns.clone().into(),
             noise: vec![self.noise.clone()],
             measured: std::slice::from_ref(&self.measured),
             derived: Vec::new(),

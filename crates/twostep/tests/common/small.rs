@@ -102,7 +102,7 @@ impl Small {
         let problem = Problem {
             outputs: std::slice::from_ref(&self.output),
             draws: &self.draws,
-            unknowns: self.unknowns.clone(),
+            unknowns: self.unknowns.clone().into(),
             noise: vec![self.noise.clone()],
             measured: std::slice::from_ref(&self.measured),
             derived: Vec::new(),
