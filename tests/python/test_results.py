@@ -496,3 +496,55 @@ def test_measurements_that_cannot_be_used_are_refused_before_any_run() -> None:
     with pytest.raises(ts.InvalidError, match="level"):
         study.infer()
     assert not calls
+
+
+def tanks(**options: Any) -> ts.Study:
+    """Two fillings of one tank that empties, whose level is read from a scale that is fixed too high."""
+    times = np.array([0.2, 0.8, 1.5, 2.5, 4.0])
+    level = {name: filling * np.exp(-0.4 * times) + 0.03 for name, filling in (("first", 1.0), ("second", 1.4))}
+    table = {
+        "experiment": np.repeat(list(level), len(times)),
+        "t": np.tile(times, 2),
+        "level": np.concatenate(list(level.values())),
+    }
+    return ts.Study(
+        simulator=ts.Function(lambda k, filling, t: {"level": filling * math.exp(-k * t)}),
+        unknowns={"k": ts.Unknown((0.1, 1)), "filling": ts.Unknown((0.5, 2), per="experiment")},
+        conditions={"t": (0, 5)},
+        outputs={"level": ts.Output(offset=ts.Normal(0, 0.05))},
+        design=ts.Sobol(40),
+        surrogate=ts.PCE(degree=4),
+        train=ts.Train(draws=50),
+        measurements=ts.Measurements(table, experiments=["first", "second"], **options),
+        derived={"double": "2 * filling"},
+    )
+
+
+def test_experiments_have_unknowns_of_their_own() -> None:
+    study = tanks(noise=ts.Normal(sd=0.02))
+    post = study.infer(["point"])
+    names = ["k", "filling[first]", "filling[second]", "offset", "double[first]", "double[second]"]
+    summary = post.summary().set_index("unknown")
+    assert list(summary.index) == names
+    # The truth, within three posterior sds; the offset's is that of the simulator, which has none.
+    for name, truth in zip(names, [0.4, 1.0, 1.4, 0.03, 2.0, 2.8]):
+        assert abs(summary["mean"][name] - truth) < 3 * summary["sd"][name]
+    at = {"t": [1.0, 1.0], "experiment": ["first", "second"]}
+    predicted = post.predict(at)
+    assert list(predicted.experiment) == ["first", "second"] and predicted["mean"][1] > predicted["mean"][0] + 0.1
+
+
+def test_a_covariance_is_a_matrix_or_a_file(tmp_path: Path) -> None:
+    correlation = np.kron(np.eye(2), 0.5 ** np.abs(np.subtract.outer(range(5), range(5))))
+    np.savetxt(tmp_path / "c.csv", 4e-4 * correlation, delimiter=",")
+    answers = [
+        tanks(noise=ts.Normal(covariance=covariance)).infer(["point"]).summary()
+        for covariance in (4e-4 * correlation, pd.DataFrame(4e-4 * correlation), tmp_path / "c.csv")
+    ]
+    # Written with eighteen digits, and with all.
+    for other in answers[1:]:
+        np.testing.assert_allclose(answers[0]["mean"], other["mean"], rtol=1e-6)
+    independent = tanks(noise=ts.Normal(sd=0.02)).infer(["point"]).summary()
+    assert abs(answers[0]["sd"] / independent["sd"] - 1).max() > 0.05
+    with pytest.raises(ts.InvalidError, match="not positive definite"):
+        tanks(noise=ts.Normal(covariance=np.ones((10, 10)) * 4e-4)).infer(["point"])

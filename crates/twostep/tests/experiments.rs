@@ -9,6 +9,7 @@ use rand::RngExt;
 use small::{Small, marginal, polynomial};
 use std::f64::consts::TAU;
 use std::sync::Arc;
+use twostep::draws::Draws;
 use twostep::infer::propagation::Method;
 use twostep::infer::{Engine, InferSpec, Measured, Prepared, Problem, Unknowns, Workspace, infer};
 use twostep::likelihood::{ErrorSharing, Family, Scale};
@@ -17,6 +18,7 @@ use twostep::monitor::Silent;
 use twostep::prior::Prior;
 use twostep::stream::Stream;
 use twostep::surrogate::Scratch;
+use twostep::train::TrainedOutput;
 
 const SIGMA: f64 = 0.3;
 
@@ -218,6 +220,57 @@ fn a_covariance_enters_whole() {
                 }
             }
         }
+    }
+}
+
+/// Of two outputs one has an offset; the other's unknowns stand where they stood.
+#[test]
+fn an_offset_of_one_output_leaves_the_other_alone() {
+    let mut small = small(2).noise(Family::Normal, Scale::Fixed(SIGMA));
+    small.measured.experiment.clear();
+    let two = |o: usize| {
+        let name = ["y", "z"][o];
+        let output = TrainedOutput { name: name.to_owned(), ..small.output.clone() };
+        (output, Measured { output: name.to_owned(), ..small.measured.clone() })
+    };
+    let (outputs, measured): (Vec<_>, Vec<_>) = (0..2).map(two).unzip();
+    let names = ["y", "z"].iter().flat_map(|o| small.draws.names().iter().map(move |name| format!("{o}.{name}")));
+    let values = Matrix::from_fn(2 * small.draws.values().rows(), 2, |p, s| {
+        small.draws.values()[(p % small.draws.values().rows(), s)]
+    });
+    let draws = Draws::new(names.collect(), values);
+    let prior = marginal("normal(0.1, 0.6, lower=-1, upper=1)");
+    let prior = Prior::new(["a", "b", "offset[z]"].map(String::from).to_vec(), vec![prior; 3]).unwrap();
+    let problem = Problem {
+        outputs: &outputs,
+        draws: &draws,
+        unknowns: Unknowns { prior, places: Vec::new(), offsets: vec![None, Some(2)] },
+        noise: vec![small.noise.clone(); 2],
+        measured: &measured,
+        derived: Vec::new(),
+    };
+    let prepared = Prepared::new(problem, &InferSpec::default(), true).unwrap();
+    let at = |x: [f64; 3]| {
+        let (mut workspace, mut l) = (Workspace::default(), vec![0.0; 2]);
+        prepared.likelihoods().set_unknowns(&x, &mut workspace);
+        prepared.likelihoods().log_likelihoods(&[], &workspace, &mut l);
+        l
+    };
+    let alone = |x: [f64; 2], shift: f64| {
+        let y = small.measured.y.iter().map(|y| y - shift).collect();
+        let own = small.clone().measure(y, small.measured.known.clone());
+        let prepared = own.prepared(&InferSpec::default(), true).unwrap();
+        let (mut workspace, mut l) = (Workspace::default(), vec![0.0; 2]);
+        prepared.likelihoods().set_unknowns(&x, &mut workspace);
+        prepared.likelihoods().log_likelihoods(&[], &workspace, &mut l);
+        l
+    };
+    let (together, y, z) = (at([0.3, -0.2, 0.4]), alone([0.3, -0.2], 0.0), alone([0.3, -0.2], 0.4));
+    for s in 0..2 {
+        let sum = y[s] + z[s];
+        // As for one output.
+        let bound = 1e3 * f64::EPSILON * (sum.abs() + 16.0 / SIGMA.powi(2));
+        assert!((together[s] - sum).abs() <= bound, "{} {sum}", together[s]);
     }
 }
 

@@ -141,7 +141,7 @@ impl Unknowns {
         added: Vec<f64>,
     ) -> Arc<dyn Surrogate> {
         let offset = self.offsets.get(output).copied().flatten();
-        if self.places.is_empty() && offset.is_none() {
+        if self.places.is_empty() && self.offsets.iter().all(Option::is_none) {
             return of;
         }
         let n_offsets = self.offsets.iter().flatten().count();

@@ -18,12 +18,13 @@ use crate::table::{Table, counted};
 use crate::train::{self, OutputTask, TPosterior, TReport, TrainedOutput, TrainingSet, standardisation};
 use rand::RngExt;
 use rand_distr::StandardNormal;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where and how one output is measured.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(super) struct Layout {
     /// Conditions of each measurement.
     pub(super) known: Matrix,
@@ -37,6 +38,23 @@ pub(super) struct Layout {
     bounds: Vec<Option<(Side, f64)>>,
     /// Noise to measure with, where it is not the inferring one.
     other: Option<Generator>,
+}
+
+impl fmt::Debug for Layout {
+    /// What trials are told apart by: fields that most studies have no use for are named only where they are used, so that trials of earlier
+    /// versions are found again.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { known, experiment, scales, correlation, bounds, other } = self;
+        let mut out = f.debug_struct("Layout");
+        out.field("known", known).field("scales", scales).field("bounds", bounds).field("other", other);
+        if !experiment.is_empty() {
+            out.field("experiment", experiment);
+        }
+        if let Some(correlation) = correlation {
+            out.field("correlation", correlation);
+        }
+        out.finish()
+    }
 }
 
 impl Layout {

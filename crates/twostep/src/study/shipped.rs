@@ -17,6 +17,7 @@ pub fn shipped() -> &'static [Shipped] {
         ("sir", &[file!("", "sir.toml")]),
         ("sir_series", &[file!("", "sir_series.toml")]),
         ("boarding_school", &[file!("", "boarding_school.toml"), file!("", "boarding_school.csv")]),
+        ("reactor", &[file!("", "reactor.toml"), file!("", "reactor.csv"), file!("", "reactor.py")]),
         ("gp_calibration", &[file!("", "gp_calibration.toml")]),
         ("sigma_a_calibration", &[file!("", "sigma_a_calibration.toml")]),
         ("series_calibration", &[file!("", "series_calibration.toml")]),

@@ -157,6 +157,7 @@ fn every_shipped_study_loads() {
         ("sir", 1),
         ("sir_series", 1),
         ("boarding_school", 1),
+        ("reactor", 1),
         ("gp_calibration", 32),
         ("sigma_a_calibration", 12),
         ("series_calibration", 4),

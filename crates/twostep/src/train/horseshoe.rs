@@ -39,6 +39,9 @@ const LEFT_OUT: f64 = 0.01;
 /// Probability of its sign from which on a term matters.
 const CERTAIN: f64 = 0.975;
 
+/// States of each chain whose sigma_A are compared, at least.
+const LEAST: usize = 250;
+
 /// Multiply-adds of an iteration up to which every second one is kept only, for draws that are closer to independent.
 const CHEAP: f64 = 2e7;
 
@@ -333,6 +336,8 @@ impl Fit<'_> {
         let (n, p) = (model.values.nrows() as f64, model.scales.len());
         let every = if n * n * p as f64 <= CHEAP { 2 } else { 1 };
         let per_chain = spec.draws.div_ceil(CHAINS).max(4);
+        // Few draws are of chains as long as those of many.
+        let thin = every * LEAST.div_ceil(per_chain);
         let stream = stream.named("horseshoe");
         let mut chains: Vec<(State, ChaCha8Rng)> = (0..CHAINS)
             .map(|chain| {
@@ -342,22 +347,23 @@ impl Fit<'_> {
             .collect();
         let mut round = 0;
         let (draws, r_hat) = loop {
-            let total = CHAINS * (WARM_UP[round] + every * per_chain);
+            let length = WARM_UP[round] + thin * per_chain;
+            let total = CHAINS * length;
             let proceed = counting(monitor, T_DRAWS, total);
             let run = |(state, rng): &mut (State, ChaCha8Rng)| {
-                let mut draws = Vec::with_capacity(per_chain);
-                for i in 1..=WARM_UP[round] + every * per_chain {
+                let (mut draws, mut log_sigma) = (Vec::with_capacity(per_chain), Vec::new());
+                for i in 1..=length {
                     if !proceed() {
                         return Err(Error::Interrupted);
                     }
-                    let is_kept = i > WARM_UP[round] && (i - WARM_UP[round]).is_multiple_of(every);
-                    draws.extend(model.step(state, rng, is_kept)?);
+                    let is_on = |step: usize| i > WARM_UP[round] && (i - WARM_UP[round]).is_multiple_of(step);
+                    draws.extend(model.step(state, rng, is_on(thin))?);
+                    log_sigma.extend(is_on(every).then(|| state.log_sigma_a));
                 }
-                Ok(draws)
+                Ok((draws, log_sigma))
             };
-            let draws: Vec<Vec<Draw>> = chains.par_iter_mut().map(run).collect::<Result<_>>()?;
-            let log_sigma: Vec<Vec<f64>> =
-                draws.iter().map(|chain| chain.iter().map(|draw| draw.sigma_a.ln()).collect()).collect();
+            let ran: Vec<(Vec<Draw>, Vec<f64>)> = chains.par_iter_mut().map(run).collect::<Result<_>>()?;
+            let (draws, log_sigma): (Vec<_>, Vec<_>) = ran.into_iter().unzip();
             let r_hat = diagnostics::r_hat(&log_sigma);
             round += 1;
             // A sigma_A that is known does not vary, and has no R-hat.
