@@ -1287,10 +1287,8 @@ impl Prepared {
                 None if term.field.is_some() => {}
                 None => {
                     for (group, at) in self.groups().filter(|(group, _)| group.class == c) {
-                        let eta = ws.eta.row(at);
-                        for (s, eta_bar) in ws.eta_bar.row_mut(at).iter_mut().enumerate() {
-                            *eta_bar -= 2.0 * group.weight * ws.bar[s] * (group.mean - eta[s]);
-                        }
+                        let draws = ws.eta_bar.row_mut(at).iter_mut().zip(&ws.bar).zip(ws.eta.row(at));
+                        draws.for_each(|((out, bar), eta)| *out -= 2.0 * group.weight * bar * (group.mean - eta));
                     }
                 }
             }

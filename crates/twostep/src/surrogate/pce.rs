@@ -177,6 +177,10 @@ pub struct Basis {
     degrees: Vec<Vec<usize>>,
     /// P x D: where a term finds its one-dimensional polynomial in the table of all.
     places: Vec<usize>,
+    /// The same of those that are not constant, term after term: few of many inputs.
+    active: Vec<usize>,
+    /// Where the terms' begin in it, and where the last ends.
+    ends: Vec<usize>,
     factors: Vec<f64>,
     max_degree: usize,
 }
@@ -210,8 +214,16 @@ impl Basis {
         let factors = degrees.iter().map(|row| row.iter().map(|&j| normalisation.factor(j)).product()).collect();
         let place = |(d, j): (usize, &usize)| 2 * (degree + 1) * d + j;
         let places = degrees.iter().flat_map(|row| row.iter().enumerate().map(place)).collect();
+        let is_active = |(_, j): &(usize, &usize)| **j > 0;
+        let of_row = |row: &Vec<usize>| row.iter().enumerate().filter(is_active).map(place).collect::<Vec<_>>();
+        let mut ends = vec![0];
+        ends.extend(degrees.iter().scan(0, |end, row| {
+            *end += row.iter().filter(|j| **j > 0).count();
+            Some(*end)
+        }));
+        let active = degrees.iter().flat_map(of_row).collect();
         let widths = scales.iter().map(InputScale::width).collect();
-        Self { scales, widths, degrees, places, factors, max_degree: degree }
+        Self { scales, widths, degrees, places, active, ends, factors, max_degree: degree }
     }
 
     /// Number of basis functions P.
@@ -227,6 +239,11 @@ impl Basis {
     /// Degrees of each basis function by input (P rows).
     pub fn degrees(&self) -> &[Vec<usize>] {
         &self.degrees
+    }
+
+    /// Places of the polynomials of basis function `p` that are not constant.
+    fn active_in(&self, p: usize) -> &[usize] {
+        &self.active[self.ends[p]..self.ends[p + 1]]
     }
 
     /// Names of the terms' coefficients, `c[0,1]` by their degrees.
@@ -286,10 +303,9 @@ impl Basis {
                 1 => self.terms::<1>(table, out),
                 2 => self.terms::<2>(table, out),
                 3 => self.terms::<3>(table, out),
-                dim => {
-                    for (psi, (places, factor)) in out.iter_mut().zip(self.places.chunks_exact(dim).zip(&self.factors))
-                    {
-                        *psi = places.iter().fold(*factor, |f, &at| f * table[at]);
+                _ => {
+                    for (p, (psi, factor)) in out.iter_mut().zip(&self.factors).enumerate() {
+                        *psi = self.active_in(p).iter().fold(*factor, |f, &at| f * table[at]);
                     }
                 }
             }
@@ -372,15 +388,11 @@ impl Basis {
             3 => return self.pull_terms::<3>(g, x_bar, table),
             _ => {}
         }
-        for ((places, factor), weight) in self.places.chunks_exact(dim).zip(&self.factors).zip(g) {
-            let scaled = factor * weight;
-            for (d, bar) in x_bar.iter_mut().enumerate().take(dim) {
-                // A term that is constant in x_d has no derivative there, and most are.
-                if places[d] == 2 * width * d {
-                    continue;
-                }
-                let others = places.iter().enumerate().filter(|(e, _)| *e != d);
-                *bar += others.fold(scaled * table[places[d] + width], |f, (_, &at)| f * table[at]);
+        for (p, (factor, weight)) in self.factors.iter().zip(g).enumerate() {
+            let (scaled, active) = (factor * weight, self.active_in(p));
+            for &own in active {
+                let others = active.iter().filter(|at| **at != own);
+                x_bar[own / (2 * width)] += others.fold(scaled * table[own + width], |f, &at| f * table[at]);
             }
         }
     }
