@@ -1,5 +1,6 @@
 """Infer the inputs of an expensive simulator through a surrogate, without pretending that the surrogate is exact."""
 
+from ._compare import Comparison, compare
 from ._draws import Draws
 from ._errors import (
     Error,

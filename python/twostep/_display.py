@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ._compare import Comparison
     from ._results import Calibration, Enough, Fit, Inference, Verification
 
 # Colours of notebooks are inherited; what is set here is seen on white and on black.
@@ -161,6 +162,12 @@ def verification(result: Verification) -> str:
     """The verdict with its numbers."""
     tone = "good" if result.verdict == "agrees" else "caution"
     return block("Verification", frame(result.values.head(40)), sentences([(tone, f"{result.verdict}: {result.advice}")]))
+
+
+def comparison(result: Comparison) -> str:
+    """Evidences and Bayes factors with what they say."""
+    said = [("plain", text) for text in result.verdict.values()] + [("caution", text) for text in result.warnings]
+    return block("Comparison", frame(result.summary()), sentences(said + [("plain", text) for text in result.notes]))
 
 
 def page(content: str, height: int) -> str:

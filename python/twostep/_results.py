@@ -404,7 +404,10 @@ class Inference(Found):
 
     @property
     def log_evidence(self) -> pd.Series[float]:
-        """Log evidence of the measurements, by method; NaN where a method has none or its engine does not know it."""
+        """Log evidence of the measurements, by method; NaN where a method has none or its engine does not know it.
+
+        Of methods that pool likelihoods in another way than E-Lik it is what normalises their density; ``ts.compare`` leaves it out.
+        """
         setting = self._one("an evidence is")
         found = {method: nan(setting.summary(method)["diagnostics"]["log_evidence"]) for method in self._methods}
         return pd.Series(found, name="log_evidence", dtype=float)

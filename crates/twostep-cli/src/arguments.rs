@@ -1,8 +1,8 @@
 //! What may stand on the command line.
 
 use crate::commands::{
-    calibrate, check, design, enough, figures, import, infer, methods, new, paper, predict, report, run, runs, serve,
-    simulate, status, train, verify,
+    calibrate, check, compare, design, enough, figures, import, infer, methods, new, paper, predict, report, run, runs,
+    serve, simulate, status, train, verify,
 };
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -84,6 +84,9 @@ pub(crate) enum Command {
     Enough(enough::Enough),
     /// Run the simulator where the answer lies, and compare it with the surrogate
     Verify(verify::Verify),
+    /// Compare studies of the same measurements by their evidences, from finished results
+    #[command(after_long_help = compare::ABOUT)]
+    Compare(compare::Compare),
     /// Check a study and say what it would do, without doing it
     Check(check::Check),
     /// Show which stages are finished, and why others are stale

@@ -111,6 +111,7 @@ pub(crate) fn render(project: &Project, results: &[SettingResult]) -> String {
         if !result.posteriors.is_empty() {
             text.push('\n');
             text.push_str(&setting_table(study, result).render(width, coloured));
+            text.push_str(&evidences(result));
         }
         if !label.is_empty() {
             text.push('\n');
@@ -257,6 +258,13 @@ fn setting_table(study: &Study, result: &SettingResult) -> Grid {
         grid.push([name].into_iter().chain(cells).chain([posterior.trust.clone()]).collect(), leads);
     }
     grid
+}
+
+/// The evidence by each method that has one.
+fn evidences(result: &SettingResult) -> String {
+    let each = ordered(result).into_iter().filter_map(|posterior| Some((posterior, posterior.evidence().ok()?)));
+    let each: Vec<String> = each.map(|(posterior, evidence)| format!("{} {evidence}", posterior.method)).collect();
+    if each.is_empty() { String::new() } else { format!("\nlog evidence: {}\n", each.join(", ")) }
 }
 
 /// A row per setting and method; quantities by name, since settings may differ in them.

@@ -905,9 +905,10 @@ fn a_reader_that_leaves_early_is_no_failure() {
 fn help_names_every_command_and_the_methods() {
     let place = Place::new("help");
     let help = place.run(&["--help"]).ends(0).out;
-    for command in
-        ["run", "simulate", "train", "infer", "predict", "serve", "enough", "check", "status", "new", "methods"]
-    {
+    for command in [
+        "run", "simulate", "train", "infer", "predict", "serve", "enough", "compare", "check", "status", "new",
+        "methods",
+    ] {
         assert!(help.lines().any(|line| line.starts_with(&format!("  {command} "))), "{command}\n{help}");
     }
     for command in ["run", "infer"] {
@@ -917,6 +918,116 @@ fn help_names_every_command_and_the_methods() {
     assert_eq!(place.run(&["--version"]).ends(0).out, format!("twostep {}\n", twostep::run::VERSION));
     place.run(&[]).ends(2);
     holds(&place.run(&["predct", "study.toml"]).ends(2).err, "'predict'");
+}
+
+#[test]
+fn studies_of_the_same_measurements_are_compared() {
+    let place = Place::new("compare");
+    // Measured where the truth is 0.15: noise with an sd of 0.05 explains it better than one of 0.5.
+    let measurements = "omega,y\n-1,-0.93\n-0.5,-0.72\n0,-0.2\n0.5,0.49\n1,0.91\n";
+    place.write("data.csv", measurements);
+    let from = TINY.find("[measurements.synthetic]").unwrap()..TINY.find("[infer]").unwrap();
+    let mut given = TINY.to_owned();
+    given.replace_range(from, "");
+    let study = |noise: &str| {
+        given.replace(
+            "[measurements]\nnoise = { family = \"normal\", sd = 0.05 }",
+            &format!("[measurements]\nfile = \"data.csv\"\n{noise}"),
+        )
+    };
+    place.write("narrow.toml", &study("noise = { sd = 0.05 }"));
+    place.write("wide.toml", &study("noise = { sd = 0.5 }"));
+    holds(&place.run(&["compare", "narrow.toml", "wide.toml"]).ends(1).err, "`twostep run narrow.toml` finishes it");
+    let ran = place.run(&["run", "narrow.toml"]).ends(0);
+    holds(&ran.out, "log evidence: e-lik ");
+    holds(&place.run(&["compare", "narrow.toml", "wide.toml"]).ends(1).err, "`twostep run wide.toml` finishes it");
+    place.run(&["run", "wide.toml"]).ends(0);
+
+    let told = place.run(&["compare", "narrow.toml", "wide.toml"]).ends(0);
+    for part in [
+        "* narrow.toml",
+        "  wide.toml",
+        "By E-Lik the measurements favour narrow.toml over wide.toml",
+        "By Point the",
+        "priors",
+        "training runs",
+    ] {
+        holds(&told.out, part);
+    }
+    let found = place.run(&["compare", "wide.toml", "narrow.toml", "--json"]).ends(0).json();
+    for by_method in found["methods"].as_array().unwrap() {
+        let studies = by_method["studies"].as_array().unwrap();
+        let number = |i: usize, key: &str| studies[i][key].as_f64().unwrap();
+        // The file keeps the same numbers; of two studies one against the other.
+        for (i, name) in ["wide", "narrow"].iter().enumerate() {
+            let summary: Value = serde_json::from_str(&place.read(&format!("{name}.twostep/summary.json"))).unwrap();
+            let own = &summary["settings"][0]["methods"][by_method["method"].as_str().unwrap()]["diagnostics"];
+            assert_eq!(own["log_evidence"].as_f64().unwrap(), number(i, "log_evidence"));
+            let [a, b] =
+                ["log_evidence_error", "log_evidence_t_draw_error"].map(|key| own[key].as_f64().unwrap_or(0.0));
+            assert_eq!(a.hypot(b), number(i, "log_evidence_error"));
+            assert!(page_holds(&place, name, &format!("{:.2} ± {:.2}", number(i, "log_evidence"), a.hypot(b))));
+        }
+        let factor = number(0, "log_evidence") - number(1, "log_evidence");
+        assert_eq!([number(0, "log_bayes_factor"), number(1, "log_bayes_factor")], [factor, 0.0]);
+        let error = number(0, "log_evidence_error").hypot(number(1, "log_evidence_error"));
+        assert_eq!([number(0, "log_bayes_factor_error"), number(1, "log_bayes_factor_error")], [error, 0.0]);
+        let probability = 1.0 / (1.0 + factor.exp());
+        // Logarithms below ten, each rounded a few times.
+        assert!((number(1, "probability") - probability).abs() < 40.0 * f64::EPSILON);
+    }
+    // Nothing is computed anew, nor written.
+    let before = files(&place.0);
+    place.run(&["compare", "narrow.toml", "wide.toml"]).ends(0);
+    assert_eq!(files(&place.0), before);
+
+    // Another value in the third row.
+    place.write("other.csv", &measurements.replace("-0.2", "-0.3"));
+    place.write("other.toml", &study("noise = { sd = 0.05 }").replace("data.csv", "other.csv"));
+    place.run(&["run", "other.toml"]).ends(0);
+    let refused = place.run(&["compare", "narrow.toml", "other.toml"]).ends(2).err;
+    for part in
+        ["other.toml (other.csv)", "measurement 3 of `y` is -0.3 at omega = 0", "narrow.toml (data.csv) it is -0.2"]
+    {
+        holds(&refused.split_whitespace().collect::<Vec<_>>().join(" "), part);
+    }
+    holds(
+        &place.run(&["compare", "narrow.toml", "wide.toml", "--measurements", "other.csv"]).ends(1).err,
+        "not finished",
+    );
+    holds(&place.run(&["compare", "narrow.toml"]).ends(2).err, "one study has nothing to be compared with");
+    holds(&place.run(&["compare", "narrow.toml", "wade.toml"]).ends(2).err, "wade.toml: there is no such study file");
+    holds(
+        &place.run(&["compare", "narrow.toml", "wide.toml", "--out", "x"]).ends(2).err,
+        "each of 2 studies has its own",
+    );
+    place.run(&["compare"]).ends(2);
+    // Methods without an evidence.
+    place.write(
+        "wide.toml",
+        &study("noise = { sd = 0.5 }").replace("[\"point\", \"e-lik\"]", "[\"e-post\"]\nanswer = \"e-post\""),
+    );
+    place.run(&["run", "wide.toml"]).ends(0);
+    holds(&place.run(&["compare", "narrow.toml", "wide.toml"]).ends(2).err, "no method has an evidence in all studies");
+}
+
+fn page_holds(place: &Place, study: &str, text: &str) -> bool {
+    place.read(&format!("{study}.twostep/report.html")).contains(text)
+}
+
+#[test]
+fn settings_of_a_sweep_are_compared() {
+    let place = Place::with_study("compare-sweep", &format!("{TINY}\n[sweep]\n\"surrogate.degree\" = [2, 3]\n"));
+    place.run(&["run", "study.toml"]).ends(0);
+    let told = place.run(&["compare", "study.toml"]).ends(0).out;
+    let of_table = |line: &&str| ["* study", "  study"].iter().any(|start| line.starts_with(start));
+    // By two methods.
+    assert_eq!(told.lines().filter(of_table).count(), 4, "{told}");
+    holds(&told, "study.toml, surrogate.degree = 2 ");
+    // Other seeds make other measurements.
+    place.write("seeds.toml", &format!("{TINY}\n[sweep]\nseed = [1, 2]\n"));
+    place.run(&["run", "seeds.toml"]).ends(0);
+    holds(&place.run(&["compare", "seeds.toml"]).ends(2).err, "measurement 1 of `y`");
 }
 
 #[test]

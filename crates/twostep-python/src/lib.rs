@@ -46,6 +46,7 @@ fn _twostep(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(panic, module)?)?;
     module.add_function(wrap_pyfunction!(set_threads, module)?)?;
     module.add_function(wrap_pyfunction!(document::check, module)?)?;
+    module.add_function(wrap_pyfunction!(results::compare, module)?)?;
     module.add_function(wrap_pyfunction!(simulator::time_calls, module)?)?;
     module.add_function(wrap_pyfunction!(simulator::python_parts, module)?)?;
     module.add_function(wrap_pyfunction!(document::read_toml, module)?)?;

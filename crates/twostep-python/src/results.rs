@@ -17,7 +17,7 @@ use twostep::infer::{Budget, IPosterior};
 use twostep::report::arviz::{self, Group, Values};
 use twostep::report::figure::{Direction, Figure, Shape};
 use twostep::report::{self, words};
-use twostep::run::{self, Findings, Served};
+use twostep::run::{self, Contender, Findings, Served};
 use twostep::serve::{Limits, serve};
 use twostep::table::Table;
 
@@ -311,6 +311,20 @@ impl Setting {
         let figure = self.free(py, || report::figure(&self.findings, id))?;
         figure.map(|figure| figure_dict(py, &figure)).transpose()
     }
+}
+
+/// Settings of the same measurements, by name, compared by the evidences of their answers.
+#[pyfunction]
+pub(crate) fn compare<'py>(py: Python<'py>, settings: Vec<(String, Py<Setting>)>) -> PyResult<Bound<'py, PyAny>> {
+    let contenders: Vec<Contender<'_>> = settings
+        .iter()
+        .map(|(name, setting)| {
+            let Findings { study, measured, answers, .. } = &setting.get().findings;
+            Contender { name: name.clone(), study, measured, answers }
+        })
+        .collect();
+    let found = run::compare(&contenders).map_err(|error| raise(py, error))?;
+    object(py, &to_value(found).unwrap_or_default())
 }
 
 fn sentence(sentence: words::Sentence) -> (&'static str, String) {

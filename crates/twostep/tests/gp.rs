@@ -104,6 +104,9 @@ fn the_exact_marginal_is_what_many_functions_average_to() {
             // Four times the error that the T-draws state, and the share of the sd that their polynomials may leave out.
             assert!(worst <= 4.0 * error + 0.05, "{dim} {}: {worst} ({error})", own.name);
         }
+        // The mean of the evidences of all functions is that of their process; both means are of the same hyper-parameters.
+        let [own, other] = [&exact, &by_draws].map(|answer| answer.evidence().unwrap());
+        assert!((own.log - other.log).abs() <= 4.0 * other.error() + 0.05, "{dim}: {own:?} {other:?}");
     }
 }
 
@@ -117,6 +120,12 @@ fn sequential_monte_carlo_agrees_with_the_grid_on_the_exact_marginal() {
         let bound = 5.0 * exact.sd / own.ess_bulk.unwrap().sqrt();
         assert!((own.mean - exact.mean).abs() <= bound, "{}: {} {}", own.name, own.mean, exact.mean);
     }
+    let [own, exact] = [&found, &grid].map(|answer| answer.evidence().unwrap());
+    // Runs have 15 degrees of freedom: t exceeds this with probability 1e-5.
+    assert!((own.log - exact.log).abs() <= 6.2 * own.engine_error + exact.engine_error, "{own:?} {exact:?}");
+    // By shares of the nodes: of 4000 draws, and of quadrature.
+    let [own, exact] = [own, exact].map(|evidence| evidence.t_draw_error.unwrap());
+    assert!(exact > 0.0 && (own / exact - 1.0).abs() < 0.1, "{own} {exact}");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 #[path = "common/small.rs"]
 mod small;
 
-use small::{Small, log_likelihoods, pooled, settings, symmetric};
+use small::{Small, log_likelihoods, log_normal_density, pooled, settings, symmetric};
 use twostep::draws::Draws;
 use twostep::infer::propagation::Method;
 use twostep::likelihood::{ErrorSharing, Family, Scale, Side, log_likelihood};
@@ -48,20 +48,6 @@ fn etas(small: &Small, x: &[f64]) -> Matrix {
 fn sigma_a(small: &Small) -> Vec<f64> {
     let values = small.draws.values();
     values.row(values.rows() - 1).to_vec()
-}
-
-/// The log density of normal deviations with this covariance, by elimination.
-fn log_normal_density(mut r: Vec<f64>, mut v: Matrix) -> f64 {
-    let mut log = -0.5 * r.len() as f64 * (2.0 * std::f64::consts::PI).ln();
-    for k in 0..r.len() {
-        log -= 0.5 * (v[(k, k)].ln() + r[k] * r[k] / v[(k, k)]);
-        for i in k + 1..r.len() {
-            let factor = v[(i, k)] / v[(k, k)];
-            r[i] -= factor * r[k];
-            (k..v.cols()).for_each(|j| v[(i, j)] -= factor * v[(k, j)]);
-        }
-    }
-    log
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 pub(crate) mod calibrate;
 pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod design;
 pub(crate) mod enough;
 pub(crate) mod figures;
@@ -60,6 +61,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Command::Serve(command) => command.execute(global),
         Command::Enough(command) => command.execute(global),
         Command::Verify(command) => command.execute(global),
+        Command::Compare(command) => command.execute(global),
         Command::Check(command) => command.execute(global),
         Command::Status(command) => command.execute(global),
         Command::New(command) => command.execute(global),

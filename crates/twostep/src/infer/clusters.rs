@@ -222,11 +222,12 @@ fn finish(
     );
     let mut diagnostics =
         Diagnostics { evaluations: points.x.len(), likelihood_evaluations: work, ..Diagnostics::default() };
-    if let Some((log_evidence, share)) = corrected.evidence {
-        diagnostics.log_evidence = (engine != Engine::Nuts).then_some(log_evidence);
-        diagnostics.evidence_agreement = Some(share);
-        diagnostics.effective_t_draws = Some(share * n_draws as f64);
-        trust += &favoured(share);
+    if let Some((log_evidence, error, log_shares)) = &corrected.evidence {
+        if engine != Engine::Nuts {
+            (diagnostics.log_evidence, diagnostics.log_evidence_error) = (Some(*log_evidence), Some(*error));
+        }
+        prepared.note_shares(log_shares, prepared.log_alpha(), &mut diagnostics);
+        trust += &diagnostics.evidence_agreement.map_or_else(String::new, favoured);
     }
     diagnostics.clusters = Some(clustering);
     IPosterior {

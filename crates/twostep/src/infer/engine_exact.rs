@@ -5,7 +5,7 @@ use super::likelihoods::{Likelihoods, OutputTerm};
 use super::locate::{Located, Place};
 use super::propagation::Method;
 use super::summary::{QuantitySummary, from_density, from_draws};
-use super::{Derived, Diagnostics, Engine, IPosterior, InferSpec, Prepared, agreement, favoured};
+use super::{Derived, Diagnostics, Engine, IPosterior, InferSpec, Prepared, favoured};
 use crate::draws::pick_weighted;
 use crate::error::{Error, Result};
 use crate::kernels;
@@ -257,8 +257,12 @@ fn solve<T>(prepared: &Prepared, spec: &InferSpec, method: Method, answer: impl 
     let model = prepared.exact().map_err(refused)?;
     let log_alpha = prepared.log_alpha();
     let single = |model: &LinearGaussian, normal: &Normal| {
-        let diagnostics =
-            Diagnostics { log_evidence: Some(normal.log_evidence), evaluations: 1, ..Diagnostics::default() };
+        let diagnostics = Diagnostics {
+            log_evidence: Some(normal.log_evidence),
+            log_evidence_error: Some(0.0),
+            evaluations: 1,
+            ..Diagnostics::default()
+        };
         answer(&Solved { model, normals: vec![normal], weights: vec![1.0], diagnostics })
     };
     match method {
@@ -283,9 +287,8 @@ fn solve<T>(prepared: &Prepared, spec: &InferSpec, method: Method, answer: impl 
             if method == Method::ELik {
                 let joint: Vec<f64> = log_alpha.iter().zip(&evidence).map(|(a, z)| a + z).collect();
                 diagnostics.log_evidence = Some(log_sum_exp(&joint));
-                let share = agreement(&log_weights, log_alpha);
-                diagnostics.evidence_agreement = Some(share);
-                diagnostics.effective_t_draws = Some(share * log_alpha.len() as f64);
+                diagnostics.log_evidence_error = Some(0.0);
+                prepared.note_shares(&log_weights, log_alpha, &mut diagnostics);
             }
             let mut weights = vec![0.0; log_weights.len()];
             kernels::exp_each(&log_weights, &mut weights);

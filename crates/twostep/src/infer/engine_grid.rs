@@ -5,7 +5,7 @@ use super::integrated::{Integrated, Pooling, Work};
 use super::locate::{Located, Place};
 use super::propagation::Method;
 use super::summary::{QuantitySummary, derived_from_grid, from_draws, from_grid};
-use super::{Clustering, Diagnostics, Engine, IPosterior, InferSpec, Prepared, agreement, favoured};
+use super::{Clustering, Diagnostics, Engine, IPosterior, InferSpec, Prepared, favoured};
 use crate::error::Result;
 use crate::kernels::panels::POINTS;
 use crate::matrix::Matrix;
@@ -104,6 +104,7 @@ pub(super) fn infer_on_cells_of(
         }
         let error = stated(answer.diagnostics.quadrature_error.unwrap_or(0.0));
         answer.diagnostics.quadrature_error = Some(error);
+        answer.diagnostics.log_evidence_error = answer.diagnostics.log_evidence_error.map(stated);
         answer.diagnostics.clusters = Some(Clustering { clusters: n_clusters, k_hat: None, error });
         answer.trust = format!(
             "grid, {n_clusters} clusters corrected to all {} T-draws; error < {:.2} sd",
@@ -141,7 +142,7 @@ fn infer_by(
             .collect();
         let (draws, t_draws): (Vec<_>, Vec<_>) = joint.into_iter().unzip();
         let t_draws = (method.is_mixture() && !solved.is_marginal).then_some(t_draws);
-        posterior(prepared, method, resolved, &sigmas, solved.diagnostics(&shares), draws, t_draws)
+        posterior(prepared, method, resolved, &sigmas, solved.diagnostics(prepared, &shares), draws, t_draws)
     })
 }
 
@@ -169,7 +170,7 @@ fn locate_by(
             })
         };
         let places = truth.iter().enumerate().map(place).collect();
-        let mut diagnostics = solved.diagnostics(&shares);
+        let mut diagnostics = solved.diagnostics(prepared, &shares);
         diagnostics.quadrature_error = Some(*error);
         Located { method, engine: Engine::Grid, places, diagnostics }
     })
@@ -188,8 +189,8 @@ struct Solved<'a> {
 
 impl Solved<'_> {
     /// `shares` are those of the T-draws in the posterior.
-    fn diagnostics(&self, shares: &[f64]) -> Diagnostics {
-        let Resolved { refined, on_fewer, .. } = &self.resolved;
+    fn diagnostics(&self, prepared: &Prepared, shares: &[f64]) -> Diagnostics {
+        let Resolved { refined, grid, on_fewer, .. } = &self.resolved;
         let likelihood_evaluations = refined.evaluations * self.components.n_draws() + on_fewer;
         let mut diagnostics =
             Diagnostics { evaluations: refined.evaluations, likelihood_evaluations, ..Diagnostics::default() };
@@ -198,11 +199,11 @@ impl Solved<'_> {
                 [one] => *one,
                 each => log_sum_exp(&self.log_alpha.iter().zip(each).map(|(a, z)| a + z).collect::<Vec<_>>()),
             });
+            diagnostics.log_evidence_error = Some(grid.integral_error() + self.components.sd_error());
         }
-        if self.method == Method::ELik && !self.is_marginal {
-            let share = agreement(&shares.iter().map(|share| share.ln()).collect::<Vec<_>>(), self.log_alpha);
-            diagnostics.evidence_agreement = Some(share);
-            diagnostics.effective_t_draws = Some(share * self.log_alpha.len() as f64);
+        if self.method == Method::ELik {
+            let log_shares: Vec<f64> = shares.iter().map(|share| share.ln()).collect();
+            prepared.note_shares(&log_shares, self.log_alpha, &mut diagnostics);
         }
         diagnostics
     }

@@ -2,7 +2,7 @@
 //! and a check for modes that no chain visited.
 
 use super::clusters::Proposal;
-use super::engine_smc::evidence_agreement;
+use super::evidence::shares;
 use super::propagation::Method;
 use super::reweight::{self, Points, Table};
 use super::summary::{QuantitySummary, Replicated, Unit};
@@ -127,10 +127,9 @@ fn pooled(
     let mut t_draws = None;
     let mut trust = format!("nuts, {} chains, R-hat {worst:.2}; {effective:.0} effective draws", chains.len());
     if method == Method::ELik && log_alpha.len() > 1 && !prepared.is_marginal(method) {
-        let share = evidence_agreement(prepared, &draws, &log_alpha);
-        info.evidence_agreement = Some(share);
-        info.effective_t_draws = Some(share * log_alpha.len() as f64);
-        trust += &favoured(share);
+        let log_shares: Vec<f64> = shares(&likelihoods, &draws, &log_alpha).iter().map(|w| w.ln()).collect();
+        prepared.note_shares(&log_shares, &log_alpha, &mut info);
+        trust += &info.evidence_agreement.map_or_else(String::new, favoured);
         t_draws = Some(prepared.assign(&draws, &log_alpha, stream.named("t-draws")));
     }
     if overlooked.is_some() {

@@ -2,11 +2,14 @@
 //! a pilot that makes all of its components count alike.
 
 use super::clusters::Proposal;
+use super::evidence::shares;
 use super::propagation::Method;
 use super::reweight::Points;
 use super::summary::{Replicated, Unit};
 use super::target::Target;
-use super::{Diagnostics, IPosterior, InferSpec, Likelihoods, Prepared, Propagation, agreement, favoured, per_draw};
+use super::{
+    Diagnostics, IPosterior, InferSpec, Likelihoods, Prepared, Propagation, favoured, per_draw, responsibilities,
+};
 use crate::error::{Error, Result};
 use crate::kernels;
 use crate::mcmc::{diagnostics, smc};
@@ -97,7 +100,8 @@ pub(super) fn infer(
         })
         .collect::<Result<_>>()?;
     evaluations += populations.iter().map(|p| p.gradients).sum::<usize>();
-    let total = log_sum_exp(&populations.iter().map(|p| p.log_evidence).collect::<Vec<_>>());
+    let of_runs: Vec<f64> = populations.iter().map(|p| p.log_evidence).collect();
+    let total = log_sum_exp(&of_runs);
     let mut replicates: Vec<(f64, Vec<Vec<f64>>)> = populations
         .iter()
         .map(|p| ((p.log_evidence - total).exp(), p.draws.iter().map(|z| prepared.natural(z)).collect()))
@@ -132,6 +136,7 @@ pub(super) fn infer(
         replicates = responsibilities.reweight(&log_alpha, replicates, stream.named("resample"));
     } else {
         info.log_evidence = Some(total - (runs as f64).ln());
+        info.log_evidence_error = smc::log_evidence_error(&of_runs);
     }
     let replicated = Replicated { units: vec![Unit { weight: 1.0, replicates }] };
     let mut unknowns: Vec<_> = prepared.quantities().iter().map(|(name, f)| replicated.summary(name, &**f)).collect();
@@ -144,11 +149,10 @@ pub(super) fn infer(
     let effective = unknowns.iter().filter_map(|u| u.ess_bulk).fold(f64::INFINITY, f64::min);
     let mut trust = format!("smc, {runs} runs, R-hat {worst:.2}; {effective:.0} effective draws");
     let has_t_draws = method == Method::ELik && !prepared.is_marginal(method);
-    if has_t_draws && log_alpha.len() > 1 {
-        let share = evidence_agreement(prepared, &draws, &log_alpha);
-        info.evidence_agreement = Some(share);
-        info.effective_t_draws = Some(share * log_alpha.len() as f64);
-        trust += &favoured(share);
+    if method == Method::ELik && log_alpha.len() > 1 {
+        let log_shares: Vec<f64> = shares(&likelihoods, &draws, &log_alpha).iter().map(|w| w.ln()).collect();
+        prepared.note_shares(&log_shares, &log_alpha, &mut info);
+        trust += &info.evidence_agreement.map_or_else(String::new, favoured);
     }
     let t_draws = (mixed || has_t_draws).then(|| prepared.assign(&draws, &corrected, stream.named("t-draws")));
     // Independent runs that disagree have not seen the same modes with the same weight.
@@ -268,7 +272,7 @@ impl<'a> Responsibilities<'a> {
     fn for_each(&self, draws: &[Vec<f64>], mut f: impl FnMut(usize, &[f64])) {
         let (mut workspace, mut r) = (super::Workspace::default(), Vec::new());
         for (k, x) in draws.iter().enumerate() {
-            self.prepared.responsibilities(x, self.offsets, &mut workspace, &mut r);
+            responsibilities(&self.prepared.likelihoods, x, self.offsets, &mut workspace, &mut r);
             f(k, &r);
         }
     }
@@ -303,13 +307,4 @@ impl<'a> Responsibilities<'a> {
         out.iter_mut().for_each(|(share, _)| *share /= total);
         out
     }
-}
-
-/// The agreement measure from the E-Lik posterior mean of the responsibilities, which needs no evidences.
-pub(super) fn evidence_agreement(prepared: &Prepared, draws: &[Vec<f64>], log_alpha: &[f64]) -> f64 {
-    // Blocks of fixed size keep the order of the sums, whatever the number of threads.
-    let blocks: Vec<(f64, Vec<Vec<f64>>)> =
-        draws.chunks(64).map(|block| (block.len() as f64 / draws.len() as f64, block.to_vec())).collect();
-    let weights = Responsibilities::new(prepared, log_alpha, &blocks).mean;
-    agreement(&weights.iter().map(|w| w.ln()).collect::<Vec<_>>(), log_alpha)
 }

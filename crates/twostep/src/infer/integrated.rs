@@ -27,7 +27,6 @@ const NARROW: f64 = 1.6;
 /// Sds of log sigma in a panel of [`PANEL`] nodes, which integrate a normal density to [`WIDE_ERROR`].
 const WIDE: f64 = 4.5;
 /// Error of a logarithm of an integral over wide panels.
-#[cfg(test)]
 const WIDE_ERROR: f64 = 1e-5;
 /// Error of a logarithm of an integral that is interpolated.
 const CURVE_ERROR: f64 = 1e-4;
@@ -502,6 +501,11 @@ impl<'a> Integrated<'a> {
     /// Whether many draws are mixed over several unknowns, each with a peak of its own.
     pub(super) fn has_many_cells(&self) -> bool {
         self.pooled().is_none() && self.likelihoods.n_draws() > 1 && self.axes.len() > 1
+    }
+
+    /// Error of the logarithm of a density, from what integrates the sds out.
+    pub(super) fn sd_error(&self) -> f64 {
+        self.rules.iter().map(|rule| if rule.curve.is_some() { CURVE_ERROR } else { WIDE_ERROR }).sum()
     }
 
     /// What pools the draws at every sd, where there is more than one.

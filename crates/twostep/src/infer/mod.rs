@@ -10,6 +10,7 @@ mod engine_exact;
 mod engine_grid;
 mod engine_nuts;
 mod engine_smc;
+mod evidence;
 mod integrated;
 mod likelihoods;
 mod locate;
@@ -26,6 +27,7 @@ pub use budget::{Budget, VarianceShare, VarianceShares, budget};
 pub use components::Components;
 pub use density::Density;
 pub use engine_exact::linear_gaussian;
+pub use evidence::Evidence;
 pub use likelihoods::{Likelihoods, OutputTerm, Workspace};
 pub use locate::{Located, Place, locate, rank};
 pub use spec::{Clusters, Engine, Fits, InferSpec, NutsSpec, SmcSpec};
@@ -212,8 +214,16 @@ fn one() -> usize {
 /// What an engine knows about its own result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Diagnostics {
-    /// Log evidence of the I-step, where the method has one.
+    /// Log evidence of the I-step, where the method has one: of methods that pool likelihoods in another way than E-Lik, what normalises
+    /// their density.
     pub log_evidence: Option<f64>,
+    /// One sd of what the engine's integral is off by: the gap to a rule of fewer nodes (grid), the standard error between runs
+    /// (SMC), 0 where it is exact but for rounding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_evidence_error: Option<f64>,
+    /// One sd of the mean of the evidences of all T-draws that comes from their finite number, as if they were independent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_evidence_t_draw_error: Option<f64>,
     /// `1 / sum_s w_s^2 / alpha_s`: 1 where the data agree with all T-draws alike, near 1/S where E-Lik rests on one.
     pub evidence_agreement: Option<f64>,
     /// The same as a number of T-draws.
@@ -586,15 +596,6 @@ impl Prepared {
         own.chain(derived).collect()
     }
 
-    /// How much each T-draw accounts for the parameters `x`: `r_s ∝ exp(log_offsets[s] + l_s(x))`, into `r`.
-    fn responsibilities(&self, x: &[f64], log_offsets: &[f64], workspace: &mut Workspace, r: &mut Vec<f64>) {
-        let n = self.likelihoods.n_unknowns();
-        r.resize(self.likelihoods.n_draws(), 0.0);
-        self.likelihoods.set_unknowns(&x[..n], workspace);
-        self.likelihoods.log_likelihoods(&x[n..], workspace, r);
-        crate::kernels::log_mean_exp_weights(log_offsets, r);
-    }
-
     /// The T-draw of each I-draw: a draw from its responsibilities.
     fn assign(&self, draws: &[Vec<f64>], log_offsets: &[f64], stream: Stream) -> Vec<usize> {
         draws
@@ -603,7 +604,7 @@ impl Prepared {
             .map_init(
                 || (Workspace::default(), Vec::new()),
                 |(workspace, r), (i, x)| {
-                    self.responsibilities(x, log_offsets, workspace, r);
+                    responsibilities(&self.likelihoods, x, log_offsets, workspace, r);
                     pick_weighted(r, &mut stream.at(i as u64).rng())
                 },
             )
@@ -798,6 +799,21 @@ fn parts_to_cluster(prepared: &Prepared, spec: &InferSpec) -> Vec<(InferSpec, bo
     parts.map(|(methods, clustered)| (InferSpec { methods, ..spec.clone() }, clustered)).collect()
 }
 
+/// How much each T-draw accounts for the parameters `x`: `r_s ∝ exp(log_offsets[s] + l_s(x))`, into `r`.
+fn responsibilities(
+    likelihoods: &Likelihoods,
+    x: &[f64],
+    log_offsets: &[f64],
+    workspace: &mut Workspace,
+    r: &mut Vec<f64>,
+) {
+    let n = likelihoods.n_unknowns();
+    r.resize(likelihoods.n_draws(), 0.0);
+    likelihoods.set_unknowns(&x[..n], workspace);
+    likelihoods.log_likelihoods(&x[n..], workspace, r);
+    crate::kernels::log_mean_exp_weights(log_offsets, r);
+}
+
 /// `1 / sum_s w_s^2 / alpha_s` of normalised log-weights.
 pub fn agreement(log_weights: &[f64], log_alpha: &[f64]) -> f64 {
     let counted = log_weights.iter().zip(log_alpha).filter(|(_, a)| a.is_finite());
@@ -894,10 +910,7 @@ impl IPosterior {
                 ));
             }
         }
-        if let (Some(effective), "e-lik") = (self.diagnostics.effective_t_draws, self.method.as_str())
-            && effective < FEW_T_DRAWS
-            && effective < 0.25 * prepared.draws.n_draws() as f64
-        {
+        if let Some(effective) = self.diagnostics.effective_t_draws.filter(|_| self.diagnostics.rests_on_few()) {
             self.warnings.push(format!(
                 "e-lik rests on the equivalent of {effective:.1} of {} T-draws: raise train.draws, and distrust its tails",
                 prepared.draws.n_draws()

@@ -11,7 +11,7 @@
 //! inflated by the largest ratio of the spread between runs to it over all statistics of a quantity.
 
 use super::summary::{self, QuantitySummary};
-use super::{Likelihoods, Prepared, Quantity, Workspace, agreement};
+use super::{Likelihoods, Prepared, Quantity, Workspace};
 use crate::draws::Sorted;
 use crate::kernels;
 use crate::mcmc::{psis, smc};
@@ -271,8 +271,8 @@ pub(super) struct Corrected {
     pub(super) offsets: Vec<f64>,
     /// [`STATED`] standard errors of any statistic of any quantity at most, in sds.
     pub(super) error: f64,
-    /// Log evidence and the agreement measure, for E-Lik.
-    pub(super) evidence: Option<(f64, f64)>,
+    /// Of E-Lik the log evidence, its standard error, and log-shares of the T-draws.
+    pub(super) evidence: Option<(f64, f64, Vec<f64>)>,
 }
 
 /// Largest k-hat that weights of so many points are reliable with [Vehtari 2024].
@@ -306,7 +306,9 @@ pub(super) fn correct(prepared: &Prepared, table: &Table<'_>, log_evidence: &[f6
     let evidence = (!normalised).then(|| {
         let joint: Vec<f64> = log_alpha.iter().zip(log_evidence).map(|(a, z)| a + z).collect();
         let total = log_sum_exp(&joint);
-        (total, agreement(&joint.iter().map(|w| w - total).collect::<Vec<_>>(), log_alpha))
+        // The mean weight is the evidence: normalised weights are its relative influences.
+        let [between, independent] = table.points.variance(&|m| weights[m]);
+        (total, between.max(independent).sqrt(), joint.iter().map(|w| w - total).collect())
     });
     Corrected { weights, k_hat, unknowns, offsets, error, evidence }
 }

@@ -121,6 +121,14 @@ pub fn sample(
     Ok(Population { draws, log_evidence, temperatures, acceptance, gradients })
 }
 
+/// Standard error of the log evidence that independent runs have together, from how their logarithms differ; none of a single run.
+pub fn log_evidence_error(of_runs: &[f64]) -> Option<f64> {
+    let n = of_runs.len() as f64;
+    let mean = of_runs.iter().sum::<f64>() / n;
+    let squares: f64 = of_runs.iter().map(|z| (z - mean).powi(2)).sum();
+    (of_runs.len() > 1).then(|| (squares / (n - 1.0) / n).sqrt())
+}
+
 /// Normalised weights of raising the temperature by `step`, and the log of their mean before that.
 fn weights(particles: &[Point], step: f64) -> (Vec<f64>, f64) {
     let max = particles.iter().fold(f64::NEG_INFINITY, |m, p| m.max(p.log_likelihood));
@@ -387,6 +395,11 @@ mod tests {
         // exp(log Z) is unbiased.
         let (ratio, se) = per_run(&|p| (p.log_evidence - log_evidence).exp());
         assert!((ratio - 1.0).abs() < 5.0 * se, "{ratio} {se}");
+        let of_runs: Vec<f64> = runs.iter().map(|p| p.log_evidence).collect();
+        let pooled = crate::special::log_sum_exp(&of_runs) - 32_f64.ln();
+        // The mean of runs exceeds what their logarithms average to by half of their variance, 32 squared errors.
+        let error = log_evidence_error(&of_runs).expect("runs");
+        assert!((pooled - log_evidence).abs() < 5.0 * error + 16.0 * error * error, "{pooled} {log_evidence} {error}");
     }
 
     #[test]

@@ -126,6 +126,10 @@ fn answer_groups(findings: &Findings, prepared: &Prepared, derived: &[Derived], 
     let record = findings.records.iter().find(|(stage, _)| *stage == Stage::Infer).map(|(_, record)| record);
     let mut attributes = vec![("study", study.name.clone()), ("method", answer.method.clone())];
     attributes.push(("engine", answer.engine.clone()));
+    if let Ok(evidence) = answer.evidence() {
+        attributes.push(("log_evidence", evidence.log.to_string()));
+        attributes.push(("log_evidence_error", evidence.error().to_string()));
+    }
     attributes.extend(setting(&findings.label));
     if let Some(record) = record {
         attributes.push(("study_hash", record.fingerprint.clone()));

@@ -265,7 +265,7 @@ fn diagnostics(page: &mut Page, answers: &[IPosterior]) {
                 Cell::Number(d.divergences.map_or("–".to_owned(), |n| n.to_string())),
                 Cell::Number(error),
                 number(d.effective_t_draws, 1),
-                number(d.log_evidence, 2),
+                Cell::Number(answer.evidence().map_or("–".to_owned(), |evidence| evidence.to_string())),
             ],
         )
     };

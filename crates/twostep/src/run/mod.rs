@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod check;
+mod compare;
 mod enough;
 mod findings;
 mod predict;
@@ -15,6 +16,7 @@ mod verify;
 
 pub use calibrate::{Calibration, CalibrationPlan, calibration_json, calibration_plan_json};
 pub use check::{MeasuredCounts, StudyPlan};
+pub use compare::{Compared, ComparedBy, Comparison, Contender, compare};
 pub use enough::{Enough, EnoughResult, SuggestedRuns, SurrogateShare, Width, Widths, enough_json};
 pub use findings::Findings;
 pub use predict::{At, Predicted, log_likelihoods, predict, predicted};

@@ -174,6 +174,20 @@ pub fn log_likelihoods(prepared: &Prepared, x: &[f64]) -> Vec<f64> {
     l
 }
 
+/// The log density of normal deviations with this covariance, by elimination.
+pub fn log_normal_density(mut r: Vec<f64>, mut v: Matrix) -> f64 {
+    let mut log = -0.5 * r.len() as f64 * (2.0 * std::f64::consts::PI).ln();
+    for k in 0..r.len() {
+        log -= 0.5 * (v[(k, k)].ln() + r[k] * r[k] / v[(k, k)]);
+        for i in k + 1..r.len() {
+            let factor = v[(i, k)] / v[(k, k)];
+            r[i] -= factor * r[k];
+            (k..v.cols()).for_each(|j| v[(i, j)] -= factor * v[(k, j)]);
+        }
+    }
+    log
+}
+
 /// Sum over measurements of the absolute terms of the log-likelihood of each draw (the largest is returned), with the error
 /// that one rounding in every term of the surrogate makes there: `(1 + (|z| + |mu|) / sd)^2 + |log sd| + |log y|`.
 ///
