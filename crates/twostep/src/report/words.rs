@@ -1005,6 +1005,7 @@ pole = "beta / (gamma - 0.1)"
             choice: None,
             terms: None,
             series: None,
+            importance: None,
         }
     }
 
