@@ -202,6 +202,9 @@ class Fit(Found):
         for reports in self._reports():
             rows = []
             for report in reports:
+                importance = report.get("importance", {})
+                # Left out where it is infinite, which JSON has no number for.
+                k_hat = importance.get("k_hat", float("inf")) if importance else float("nan")
                 r_hats = [p["r_hat"] for p in report["parameters"] if p["r_hat"] is not None]
                 rows.append(
                     {
@@ -215,6 +218,8 @@ class Fit(Found):
                         "predictive_coverage": report["predictive_coverage_90"],
                         "r_hat": max(r_hats, default=float("nan")),
                         "divergences": report["divergences"],
+                        "k_hat": k_hat,
+                        "effective": nan(importance.get("effective")),
                         "warnings": list(report["warnings"]),
                     }
                 )

@@ -513,7 +513,11 @@ class Smc(Spec):
 
 @dataclass(frozen=True, repr=False)
 class Train(Spec):
-    """The T-step. ``import_`` brings draws that were made elsewhere."""
+    """The T-step. ``import_`` brings draws that were made elsewhere.
+
+    ``method`` is ``"auto"``, exact where that is possible and else by NUTS; ``"exact"``; ``"nuts"``; ``"laplace"`` or ``"pathfinder"``, normal
+    approximations that are corrected by importance weights, whose reliability ``Fit.report`` has as ``k_hat``; or ``"nodes"`` of a quadrature.
+    """
 
     method: Optional[str] = None
     draws: Optional[int] = None

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -63,6 +64,23 @@ def test_a_fit_knows_runs_parameters_and_draws(fit: ts.Fit) -> None:
     assert np.all(np.abs(draws.mean(axis=1) - summary["mean"].to_numpy()) <= error + 1e-12)
     report = fit.report.iloc[0]
     assert report["method"] == "exact" and report["runs"] == 20 and report["divergences"] == 0
+    assert math.isnan(report["k_hat"]) and math.isnan(report["effective"])
+
+
+@pytest.mark.parametrize("method", ["laplace", "pathfinder"])
+def test_a_normal_approximation_tells_how_good_it_is(
+    method: str, make_study: Callable[..., ts.Study], tmp_path: Path
+) -> None:
+    formula = ts.Formula("a + b * tanh(c * omega)", {"a": "normal(0, 1)", "b": "normal(1, 1)", "c": "normal(5, 1, lower=0)"})
+    study = make_study(ts.Builtin("logistic"), surrogate=formula, train=ts.Train(method=method, draws=200))
+    fit = study.train()
+    study.to_toml(tmp_path / "study.toml")
+    assert np.array_equal(ts.Study.from_toml(tmp_path / "study.toml").train().draws.matrix, fit.draws.matrix)
+    report = fit.report.iloc[0]
+    assert report["method"] == method
+    # A tail that nothing can be fitted to is infinite, and there are no more draws than were asked for.
+    assert report["k_hat"] >= 0 and 1 <= report["effective"] <= 200
+    assert any("k-hat" in warning for warning in report["warnings"]) == (report["k_hat"] > 0.7)
 
 
 def test_left_out_runs_are_on_the_output_s_own_scale(fit: ts.Fit) -> None:

@@ -114,3 +114,9 @@ fn nuts_in_both_steps() {
         "draws = 4\nmethod = \"nuts\"\nnuts = { chains = 2, warmup = 100 }",
     );
 }
+
+#[test]
+fn normal_approximations() {
+    check("laplace", "engine = \"grid\"", "draws = 12\nmethod = \"laplace\"");
+    check("pathfinder", "engine = \"grid\"", "draws = 12\nmethod = \"pathfinder\"");
+}

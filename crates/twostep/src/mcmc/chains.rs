@@ -65,7 +65,8 @@ pub fn sample_from<T: Bayes + Clone + Send + Sync>(
         .collect()
 }
 
-fn start<T: Bayes>(density: &mut Posterior<T>, stream: Stream) -> Result<Vec<f64>> {
+/// A draw of the prior that has a positive density.
+pub(super) fn start<T: Bayes>(density: &mut Posterior<T>, stream: Stream) -> Result<Vec<f64>> {
     let mut rng = stream.rng();
     let (mut z, mut gradient) = (vec![0.0; density.dim()], vec![0.0; density.dim()]);
     for _ in 0..MAX_STARTS {

@@ -1,8 +1,10 @@
 //! Log densities to draws, evidence and what can be trusted of them; knows nothing of surrogates.
 
+pub mod approximate;
 pub mod chains;
 pub mod diagnostics;
 pub mod nuts;
+pub mod optimise;
 pub mod psis;
 pub mod quadrature;
 pub(crate) mod slice;

@@ -26,12 +26,14 @@ enum Work {
     McKay1979,
     Sailynoja2022,
     Seelinger2023,
+    Tierney1986,
     Vehtari2021,
     Vehtari2024,
+    Zhang2022,
 }
 
 impl Work {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 14] = [
         Self::Reiser2025,
         Self::Arthur2007,
         Self::Burley2020,
@@ -42,8 +44,10 @@ impl Work {
         Self::McKay1979,
         Self::Sailynoja2022,
         Self::Seelinger2023,
+        Self::Tierney1986,
         Self::Vehtari2021,
         Self::Vehtari2024,
+        Self::Zhang2022,
     ];
 
     /// Its key, and its entry without it.
@@ -112,6 +116,13 @@ impl Work {
                  title = {{UM-Bridge}: Uncertainty Quantification and Modeling Bridge},\n  \
                  journal = {Journal of Open Source Software},\n  volume = {8},\n  number = {83},\n  year = {2023},",
             ),
+            Self::Tierney1986 => (
+                "tierney1986",
+                "author = {Tierney, L. and Kadane, J. B.},\n  \
+                 title = {Accurate Approximations for Posterior Moments and Marginal Densities},\n  \
+                 journal = {Journal of the American Statistical Association},\n  volume = {81},\n  number = {393},\n  \
+                 pages = {82--86},\n  year = {1986},",
+            ),
             Self::Vehtari2021 => (
                 "vehtari2021",
                 "author = {Vehtari, A. and Gelman, A. and Simpson, D. and Carpenter, B. and B{\\\"u}rkner, P.-C.},\n  \
@@ -124,6 +135,13 @@ impl Work {
                 "author = {Vehtari, A. and Simpson, D. and Gelman, A. and Yao, Y. and Gabry, J.},\n  \
                  title = {Pareto Smoothed Importance Sampling},\n  \
                  journal = {Journal of Machine Learning Research},\n  volume = {25},\n  year = {2024},",
+            ),
+            Self::Zhang2022 => (
+                "zhang2022",
+                "author = {Zhang, L. and Carpenter, B. and Gelman, A. and Vehtari, A.},\n  \
+                 title = {Pathfinder: Parallel Quasi-{Newton} Variational Inference},\n  \
+                 journal = {Journal of Machine Learning Research},\n  volume = {23},\n  number = {306},\n  pages = {1--49},\n  \
+                 year = {2022},",
             ),
         }
     }
@@ -382,6 +400,7 @@ fn trained(report: &TReport, study: &Study, draws: usize) -> String {
             "represented by {draws} draws of a Gibbs sampler that draws scales with the coefficients integrated out, and coefficients \
              exactly given these"
         ),
+        "laplace" | "pathfinder" => resampled(report, draws),
         "smc" => format!("represented by {draws} draws of tempered sequential Monte Carlo"),
         "gp" => format!(
             "represented by {draws} functions, made by pathwise conditioning for draws of the hyper-parameters from their posterior"
@@ -404,6 +423,27 @@ fn trained(report: &TReport, study: &Study, draws: usize) -> String {
         false => String::new(),
     };
     format!(" The posterior of the surrogate's parameters{of} (T-posterior) was {how}{given}.{check}")
+}
+
+/// Draws by importance weights of a normal approximation.
+fn resampled(report: &TReport, draws: usize) -> String {
+    let n = report.importance.map_or(1, |own| own.normals);
+    let from = match (report.method.as_str(), n) {
+        ("pathfinder", _) => format!(
+            "the normal approximations that Pathfinder {} found on {}",
+            Work::Zhang2022.cited(),
+            counted(n, "path")
+        ),
+        (_, 1) => format!("the normal approximation at its mode {}", Work::Tierney1986.cited()),
+        _ => format!("a mixture of normal approximations at its {n} modes {}", Work::Tierney1986.cited()),
+    };
+    let weights = report.importance.map_or(String::new(), |own| {
+        format!(" (k-hat {:.2}, worth {:.0} draws without repetition)", own.k_hat, own.effective)
+    });
+    format!(
+        "represented by {draws} draws, resampled with Pareto smoothed importance weights {}{weights} from {from}",
+        Work::Vehtari2024.cited()
+    )
 }
 
 /// What was measured, and its noise.

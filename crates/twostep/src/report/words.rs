@@ -1010,6 +1010,7 @@ pole = "beta / (gamma - 0.1)"
             choice: None,
             terms: None,
             series: None,
+            importance: None,
         }
     }
 

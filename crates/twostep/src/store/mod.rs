@@ -903,6 +903,7 @@ mod tests {
             choice: None,
             terms: None,
             series: None,
+            importance: None,
         };
         let draws = |value: f64| Draws::new(vec!["c".into()], Matrix::from_rows(1, 1, vec![value]));
         let kept = vec![report(1.0, None)];

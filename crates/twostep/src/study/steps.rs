@@ -39,6 +39,8 @@ pub(super) fn train(
         ("auto", TrainMethod::Auto),
         ("exact", TrainMethod::Exact),
         ("nuts", TrainMethod::Nuts),
+        ("laplace", TrainMethod::Laplace),
+        ("pathfinder", TrainMethod::Pathfinder),
         ("nodes", TrainMethod::Nodes),
     ];
     let method = section.read("method", default.method, |field| field.choice(&methods));

@@ -289,6 +289,10 @@ fn wrong_studies_are_refused_at_their_line() {
             "gp = { length = { bta = \"half-normal(1)\" } }", "no key `bta`", "beta"),
         (BASE, "degree = 4\n[train]\nmethod = \"auto\"", "degree = 4\nresidual = \"gp\"\n[train]\nmethod = \"nuts\"", "method = \"nuts\"",
             "is a Gaussian process", "leave out method"),
+        (BASE, "degree = 4\n[train]\nmethod = \"auto\"", "degree = 4\nresidual = \"gp\"\n[train]\nmethod = \"laplace\"",
+            "method = \"laplace\"", "is a Gaussian process", "leave out method"),
+        (BASE, "degree = 4\n[train]\nmethod = \"auto\"", "degree = 4\ncoefficients = \"horseshoe\"\n[train]\nmethod = \"pathfinder\"",
+            "method = \"pathfinder\"", "have a horseshoe prior", "leave out method"),
         (BASE, "degree = 4", "degree = 4\nsigma_a_degree = 9", "sigma_a_degree = 9", "9 is out of range", "no finer structure"),
         (BASE, "degree = 4", "degree = 4\nresidual = \"gp\"\nsigma_a_degree = 1", "sigma_a_degree = 1",
             "a Gaussian process knows itself", "residual = \"none\""),
@@ -551,6 +555,9 @@ fn exact_methods_know_what_they_need() {
     };
     assert!(with("nodes", "alpha * omega + delta", "0.1").is_ok());
     assert!(with("exact", "alpha * omega + delta", "\"exponential(1)\"").is_ok());
+    for method in ["nuts", "laplace", "pathfinder"] {
+        assert!(with(method, "exp(alpha * omega) + delta", "0.1").is_ok());
+    }
     let refused = with("exact", "exp(alpha * omega) + delta", "0.1").unwrap_err().to_string();
     assert!(refused.contains("the T-posterior of `y` has no exact form"), "{refused}");
 }

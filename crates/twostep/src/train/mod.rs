@@ -1,5 +1,6 @@
 //! The T-step: training sets to T-posteriors, exact where they can be and by NUTS otherwise, with leave-one-run-out checks.
 
+mod approximate;
 pub mod cluster;
 mod density;
 mod exact;
@@ -194,6 +195,19 @@ pub struct TermsReport {
     pub matter: Vec<(String, f64)>,
 }
 
+/// What the importance weights of a normal approximation say of the draws that were resampled by them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ImportanceReport {
+    /// Shape of the tail of the weights: 0 where they are bounded, and above 0.7 not to be trusted; infinite where nothing can be fitted to
+    /// the tail, since next to all weight is on a few draws.
+    #[serde(default = "infinite", skip_serializing_if = "is_infinite")]
+    pub k_hat: f64,
+    /// How many draws without repetition the draws are worth.
+    pub effective: f64,
+    /// Number of normals: one for each mode, or each path to one.
+    pub normals: usize,
+}
+
 /// For each row its mean and sd without the run it is of, by one node of what is integrated numerically, and the log-weight that the node has
 /// without that run.
 type Predictions = Vec<(f64, f64, f64)>;
@@ -204,6 +218,14 @@ fn nan() -> f64 {
 
 fn is_nan(value: &f64) -> bool {
     value.is_nan()
+}
+
+fn infinite() -> f64 {
+    f64::INFINITY
+}
+
+fn is_infinite(value: &f64) -> bool {
+    value.is_infinite()
 }
 
 impl LeaveOneOut {
@@ -272,7 +294,7 @@ pub struct TReport {
     /// The output.
     pub output: String,
     /// How the T-posterior was had: `exact`, `nodes`, `nuts`, `smc`, both of these after `exact-given-` where they sampled the parameters of
-    /// sigma_A alone, `gp`, `horseshoe`, `imported`, `function`.
+    /// sigma_A alone, `laplace`, `pathfinder`, `gp`, `horseshoe`, `imported`, `function`.
     pub method: String,
     /// Number of training rows.
     pub n_rows: usize,
@@ -286,7 +308,7 @@ pub struct TReport {
     pub leave_one_out: LeaveOneOut,
     /// Divergent transitions of NUTS.
     pub divergences: usize,
-    /// Whether the draws are of chains that diverged, disagree or overlooked a part.
+    /// Whether the draws are of chains that diverged, disagree or overlooked a part, or of importance weights that are not to be trusted.
     #[serde(default)]
     pub troubled: bool,
     /// Sentences of advice.
@@ -300,6 +322,9 @@ pub struct TReport {
     /// The components of a series, where it was trained by these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<SeriesReport>,
+    /// The importance weights, where the draws are of a normal approximation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub importance: Option<ImportanceReport>,
 }
 
 /// Principal components of a series.
@@ -969,6 +994,7 @@ impl Fit<'_> {
                 "use method = \"nuts\": exact draws need a surrogate linear in its coefficients with normal priors, and one sigma_a",
             )),
             (TrainMethod::Auto | TrainMethod::Nuts, _) => self.nuts(spec, stream, monitor),
+            (TrainMethod::Laplace | TrainMethod::Pathfinder, _) => self.approximated(spec, stream, monitor),
         }
     }
 
@@ -1063,13 +1089,19 @@ impl Fit<'_> {
         let density = TDensity::new(self.surrogate.clone(), self.rows, self.sigma_a);
         let natural = |z: &[f64]| density.natural(z);
         let sampled = self.sampled(&density, &natural, self.surrogate.names(), 1, spec, stream, monitor)?;
-        let (p, columns) = (self.surrogate.names().len(), &sampled.columns);
+        let mut block = self.block(sampled.method, &sampled.columns);
+        sampled.add_to(&mut block.report);
+        Ok(block)
+    }
+
+    /// Equally weighted draws, of the coefficients and sigma_a each.
+    fn block(&self, method: &str, columns: &[Vec<f64>]) -> Block {
+        let p = self.surrogate.names().len();
         let coefficients = Matrix::from_fn(p, columns.len(), |j, s| columns[s][j]);
         let sigma_a: Vec<f64> = columns.iter().map(|c| c[p]).collect();
         let log_weights = vec![0.0; columns.len()];
-        let mut report = self.report(sampled.method, &coefficients, &sigma_a, &log_weights, None);
-        sampled.add_to(&mut report);
-        Ok(Block { coefficients, sigma_a, log_weights, report })
+        let report = self.report(method, &coefficients, &sigma_a, &log_weights, None);
+        Block { coefficients, sigma_a, log_weights, report }
     }
 
     /// Draws of a posterior by NUTS, each after `steps` transitions, and by tempered runs where these find what the chains overlooked.
@@ -1209,6 +1241,7 @@ impl Fit<'_> {
             choice: None,
             terms: None,
             series: None,
+            importance: None,
         }
     }
 }
@@ -1304,7 +1337,11 @@ impl TReport {
 
     /// How the T-posterior was had, in words.
     pub fn how(&self) -> String {
-        self.method.replace("exact-given-", "exact given sigma_a by ")
+        let how = self.method.replace("exact-given-", "exact given sigma_a by ");
+        match self.importance {
+            Some(own) => format!("{how}, k-hat {:.2}, worth {:.0} draws", own.k_hat, own.effective),
+            None => how,
+        }
     }
 
     /// Whether leave-one-run-out predictions are from draws that were made with all runs.
@@ -1335,6 +1372,17 @@ impl TReport {
             self.warnings.push(format!(
                 "T-step of `{output}`: {} divergent transitions; the T-posterior is not explored everywhere, try narrower priors",
                 self.divergences
+            ));
+        }
+        if let Some(own) = self.importance.filter(|own| own.k_hat > gp::RELIABLE) {
+            self.warnings.push(format!(
+                "T-step of `{output}`: the normal approximation ({}) does not fit the T-posterior (Pareto k-hat {:.1}, reliable up to {}): its \
+                 importance weights rest on few draws, worth {:.0}; do not use these draws, but train.method = \"auto\", which samples the \
+                 T-posterior itself",
+                self.method,
+                own.k_hat,
+                gp::RELIABLE,
+                own.effective
             ));
         }
         if let Some(q2) = self.leave_one_out.q2.filter(|q2| *q2 < 0.9) {

@@ -1,6 +1,9 @@
 //! The T-step of series: principal components of the runs, and a T-posterior of each component's scores.
 
-use super::{Block, Fit, LeaveOneOut, OutputTask, ParameterSummary, Predicted, Rows, TReport, TrainSpec, TrainingSet};
+use super::{
+    Block, Fit, ImportanceReport, LeaveOneOut, OutputTask, ParameterSummary, Predicted, Rows, TReport, TrainSpec,
+    TrainingSet,
+};
 use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
@@ -344,7 +347,17 @@ fn report(
         choice: None,
         terms: None,
         series: None,
+        importance: worst(blocks.iter().filter_map(|block| block.report.importance)),
     }
+}
+
+/// The least that the components' importance weights say.
+fn worst(of_components: impl Iterator<Item = ImportanceReport>) -> Option<ImportanceReport> {
+    of_components.reduce(|a, b| ImportanceReport {
+        k_hat: a.k_hat.max(b.k_hat),
+        effective: a.effective.min(b.effective),
+        normals: a.normals.max(b.normals),
+    })
 }
 
 #[cfg(test)]

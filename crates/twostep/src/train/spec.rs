@@ -13,6 +13,10 @@ pub enum TrainMethod {
     Exact,
     /// NUTS.
     Nuts,
+    /// Normals around the modes, corrected by importance weights.
+    Laplace,
+    /// Normals along paths to the modes, corrected by importance weights.
+    Pathfinder,
     /// Weighted quadrature nodes of the exact T-posterior.
     Nodes,
 }

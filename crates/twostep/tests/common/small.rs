@@ -134,6 +134,7 @@ pub fn trained(surrogate: Arc<dyn Surrogate>) -> TrainedOutput {
         choice: None,
         terms: None,
         series: None,
+        importance: None,
     };
     TrainedOutput { name: "y".into(), surrogate, affine: (0.0, 1.0), log: false, n_inputs: 1, report }
 }
