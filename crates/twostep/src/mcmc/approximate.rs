@@ -4,7 +4,7 @@
 use super::optimise::{self, Change, Mode, Visited, dot};
 use super::{Bayes, LogDensity, Posterior, chains, psis, smc};
 use crate::error::{Error, Result};
-use crate::matrix::{cholesky, in_triangle, solve_lower_transposed};
+use crate::matrix::{cholesky, in_triangle, solve_lower, solve_lower_transposed};
 use crate::monitor::Proceed;
 use crate::special::{HALF_LN_TAU, ln_gamma, log_sum_exp};
 use crate::stream::Stream;
@@ -29,6 +29,8 @@ const TAILS: f64 = 0.5;
 const DEGREES: usize = 3;
 /// Proposals for each draw: more than the largest ratio of a weight to the mean one that repeats no draw.
 const PROPOSALS: usize = 8;
+/// Fewest proposals: the shape of the tail is then fitted to some hundred of them.
+const FEWEST: usize = 1000;
 
 /// A normal distribution, a part of whose draws are those of a Student-t of the same centre and scale.
 ///
@@ -272,7 +274,7 @@ fn best_on_path(
         let mut normal = Normal::new(pair[1].z.clone(), factor);
         // A step of Newton's method leads to the mean.
         let mut step = pair[1].gradient.clone();
-        crate::matrix::solve_lower(&normal.factor, &mut step);
+        solve_lower(&normal.factor, &mut step);
         solve_lower_transposed(&normal.factor, &mut step);
         normal.mean.iter_mut().zip(step).for_each(|(mean, step)| *mean += step);
         let mut rng = stream.at(l as u64).rng();
@@ -332,7 +334,7 @@ impl<T: Bayes + Clone + Send + Sync> Approximation<T> {
 
     /// Number of questions that [`Approximation::draws`] asks `proceed` for so many draws.
     pub fn proposals(n: usize) -> usize {
-        PROPOSALS * n
+        (PROPOSALS * n).max(FEWEST)
     }
 
     /// `n` draws of the posterior, by resampling eight times as many of the approximation with Pareto-smoothed weights.

@@ -90,7 +90,7 @@ pub fn path(density: &mut impl LogDensity, start: Vec<f64>, proceed: Proceed<'_>
             direction.clone_from(&here.gradient);
         }
         let slope = dot(&direction, &here.gradient);
-        if !(slope > FLAT) {
+        if slope.is_nan() || slope <= FLAT {
             break;
         }
         let Some(next) = step(density, here, &direction, slope, changes.is_empty()) else { break };

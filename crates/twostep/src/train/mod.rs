@@ -1413,6 +1413,17 @@ impl TReport {
 mod tests {
     use super::*;
 
+    /// JSON has no infinite numbers, and null would be refused.
+    #[test]
+    fn importance_weights_without_a_tail_are_read_back() {
+        for k_hat in [0.3, f64::INFINITY] {
+            let own = ImportanceReport { k_hat, effective: 12.5, normals: 2 };
+            let text = serde_json::to_string(&own).unwrap();
+            assert!(!text.contains("null") && text.contains("k_hat") == k_hat.is_finite(), "{text}");
+            assert_eq!(serde_json::from_str::<ImportanceReport>(&text).unwrap(), own);
+        }
+    }
+
     #[test]
     fn more_rows_than_memory_are_refused() {
         assert!(refuse_too_many(100_000, 1000).is_ok());
