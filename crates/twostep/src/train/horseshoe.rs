@@ -358,7 +358,7 @@ impl Fit<'_> {
                     }
                     let is_on = |step: usize| i > WARM_UP[round] && (i - WARM_UP[round]).is_multiple_of(step);
                     draws.extend(model.step(state, rng, is_on(thin))?);
-                    log_sigma.extend(is_on(every).then(|| state.log_sigma_a));
+                    log_sigma.extend(is_on(every).then_some(state.log_sigma_a));
                 }
                 Ok((draws, log_sigma))
             };
