@@ -111,7 +111,7 @@ def _values(values: dict[str, Any], depth: int) -> list[str]:
     for name, value in sorted(values.items()):
         if isinstance(value, types.FunctionType):
             out += [name, *_parts(value, depth + 1)]
-        elif hasattr(value, "tobytes"):
+        elif hasattr(value, "tobytes") and not isinstance(value, type):
             out += [name, hashlib.sha256(value.tobytes()).hexdigest()]
         elif not isinstance(value, types.ModuleType) and " at 0x" not in repr(value):
             out += [name, repr(value)]

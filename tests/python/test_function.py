@@ -376,6 +376,18 @@ def test_a_name_of_the_module_counts_too(make_study: Make, tmp_path: Path, monke
         make_study(outer, folder=tmp_path / "a.twostep").simulate()
 
 
+NUMBER = np.float64
+
+
+def test_a_class_of_the_module_is_known_again(make_study: Make, tmp_path: Path) -> None:
+    def rounded(omega: float) -> float:
+        return float(NUMBER(omega))
+
+    # A class has the methods of its values, but no bytes of its own.
+    for _ in range(2):
+        make_study(rounded, folder=tmp_path / "a.twostep").simulate()
+
+
 def test_truth_is_run_by_the_function(make_study: Make) -> None:
     study = make_study(
         logistic,

@@ -199,7 +199,7 @@ pub(super) struct Trier<'a> {
     study: &'a Study,
     layout: Vec<Layout>,
     source: Source<'a>,
-    /// The design, where a file gives it: T-trials are many, and it is the same for all.
+    /// The design, where a file or the runs of a table give it: T-trials are many, and it is the same for all.
     points: Option<Matrix>,
     /// T-posteriors of earlier calls.
     kept: TPosteriors,
@@ -259,7 +259,14 @@ impl<'a> Trier<'a> {
                 Source::HeldOut { set, folds }
             }
         };
-        let points = study.design.points.is_some().then(|| stages::points(study, stages::root(study))).transpose()?;
+        let points = match set {
+            _ if study.design.points.is_some() => Some(stages::points(study, stages::root(study))?),
+            Some(set) if is_table_alone(study) => {
+                let row = |run: usize| &set.inputs.row(set.rows_of(run).start)[..study.n_run_inputs()];
+                Some(Matrix::from_fn(set.n_runs(), study.n_run_inputs(), |run, d| row(run)[d]))
+            }
+            _ => None,
+        };
         Ok(Self { study, layout, source, points, kept, trained: AtomicUsize::new(0) })
     }
 
@@ -785,11 +792,19 @@ fn folds(study: &Study, set: &TrainingSet) -> Result<Vec<Vec<usize>>> {
     Ok((0..n).map(|fold| points.iter().skip(fold).step_by(n).flatten().copied().collect()).collect())
 }
 
-/// Whether trials need the study's own runs: to hold them out, or for the shift and factor of standardised outputs.
+/// Whether the design is that of runs in a table.
+fn is_table_alone(study: &Study) -> bool {
+    study.design.points.is_none() && study.design.runs == 0
+}
+
+/// Whether trials need the study's own runs: to hold them out, for the shift and factor of standardised outputs, or for the points of
+/// a table.
 pub(super) fn needs_own_runs(study: &Study) -> bool {
     match study.calibrate.truth {
         Truth::Simulator => false,
-        Truth::SurrogatePrior => study.outputs.iter().any(|output| output.surrogate.standardise),
+        Truth::SurrogatePrior => {
+            is_table_alone(study) || study.outputs.iter().any(|output| output.surrogate.standardise)
+        }
         Truth::HeldOutRuns => true,
     }
 }
