@@ -10,9 +10,9 @@ use crate::mcmc::smc::systematic;
 use crate::run::Findings;
 use crate::special::normal_quantile;
 use crate::stream::Stream;
-use crate::surrogate::{Scratch, Sobol};
+use crate::surrogate::Scratch;
 use crate::table::counted;
-use crate::train::{TPosterior, TrainedOutput, output_draws};
+use crate::train::{Order, TPosterior, TrainedOutput, output_draws};
 
 /// T-draws that bands are made of.
 const BAND_DRAWS: usize = 400;
@@ -397,22 +397,20 @@ pub(super) fn t_posterior(posterior: &TPosterior) -> Option<Figure> {
 fn sobol(findings: &Findings, posterior: &TPosterior) -> Option<Figure> {
     const WIDTH: f64 = 0.18;
     let names = findings.study.input_names();
-    let weights = posterior.draws.weights();
     let mut panels = Vec::new();
     for (o, output) in posterior.outputs.iter().enumerate() {
-        let indices = Sobol::of(&*output.surrogate, &posterior.output_draws(o).0);
-        let Some(indices) = indices.filter(|indices| indices.first.rows() > 1) else { continue };
-        let intervals = |of: &Matrix, shift: f64| -> Vec<[f64; 6]> {
-            (0..of.rows())
+        let indices = posterior.sensitivity(o);
+        let Some(indices) = indices.filter(|indices| indices.n_inputs() > 1) else { continue };
+        let intervals = |order: Order, shift: f64| -> Vec<[f64; 6]> {
+            (0..indices.n_inputs())
                 .map(|d| {
-                    let sorted = Sorted::new(of.row(d), &weights);
-                    let q = [0.05, 0.25, 0.5, 0.75, 0.95].map(|p| sorted.quantile(p));
+                    let q = indices.quantiles(order, d, [0.05, 0.25, 0.5, 0.75, 0.95]);
                     [d as f64 + shift, q[0], q[1], q[2], q[3], q[4]]
                 })
                 .filter(|row| row.iter().all(|v| v.is_finite()))
                 .collect()
         };
-        let [first, total] = [intervals(&indices.first, -WIDTH), intervals(&indices.total, WIDTH)];
+        let [first, total] = [intervals(Order::First, -WIDTH), intervals(Order::Total, WIDTH)];
         if first.is_empty() {
             continue;
         }
@@ -427,7 +425,7 @@ fn sobol(findings: &Findings, posterior: &TPosterior) -> Option<Figure> {
     }
     let caption = "Sobol' indices of the surrogate for inputs that are uniform between their bounds (those scaled by their logarithm, on it): first-order is the share of the output's \
                    variance that an input explains by itself, total adds what it does together with others. Lines hold 50 % and \
-                   90 % of the T-draws."
+                   90 % of the T-draws; below the median, where terms were shrunk, only those that matter count."
         .into();
     let columns = panels.len().clamp(1, 2);
     let figure =

@@ -6,9 +6,9 @@ use crate::draws::Sorted;
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
 use crate::special::{normal_cdf, normal_quantile};
-use crate::surrogate::{Scratch, Sobol};
+use crate::surrogate::Scratch;
 use crate::table::Table;
-use crate::train::TPosterior;
+use crate::train::{Order, TPosterior};
 use rayon::prelude::*;
 
 /// What is predicted of one value, on the output's own scale.
@@ -191,19 +191,17 @@ impl Findings {
     /// No T-posterior.
     pub fn sensitivity(&self) -> Result<Table> {
         let posterior = self.trained()?;
-        let weights = posterior.draws.weights();
         let names = self.study.input_names();
         let (mut outputs, mut inputs): (Vec<String>, Vec<String>) = Default::default();
         let mut columns: [Vec<f64>; 6] = Default::default();
         for (o, output) in posterior.outputs.iter().enumerate() {
-            let Some(indices) = Sobol::of(&*output.surrogate, &posterior.output_draws(o).0) else { continue };
-            for (d, name) in names.iter().enumerate().take(indices.first.rows()) {
-                let of = |index: &Matrix| {
-                    let sorted = Sorted::new(index.row(d), &weights);
-                    let mean = index.row(d).iter().zip(&weights).map(|(value, weight)| value * weight).sum::<f64>();
-                    [mean, sorted.quantile(0.05), sorted.quantile(0.95)]
+            let Some(indices) = posterior.sensitivity(o) else { continue };
+            for (d, name) in names.iter().enumerate().take(indices.n_inputs()) {
+                let of = |order: Order| {
+                    let [low, high] = indices.quantiles(order, d, [0.05, 0.95]);
+                    [indices.mean(order, d), low, high]
                 };
-                let values = of(&indices.first).into_iter().chain(of(&indices.total));
+                let values = [Order::First, Order::Total].into_iter().flat_map(of);
                 columns.iter_mut().zip(values).for_each(|(column, value)| column.push(value));
                 outputs.push(output.name.clone());
                 inputs.push(name.clone());

@@ -22,8 +22,25 @@ impl Sobol {
         }
     }
 
+    /// Indices to which only terms contribute whose sign is certain; the variance, which they are shares of, has all. `None` for a surrogate that
+    /// is no polynomial, or is of a series.
+    ///
+    /// No index over the draws is zero, since the square of a coefficient of either sign is not. These are the lower ends of what is known.
+    pub fn of_certain(
+        surrogate: &dyn Surrogate,
+        coefficients: &Matrix,
+        is_certain: &dyn Fn(&str) -> bool,
+    ) -> Option<Self> {
+        let basis = surrogate.basis().filter(|_| surrogate.series().is_none())?;
+        Some(Self::counting(basis, coefficients, |p| is_certain(&surrogate.names()[p])))
+    }
+
     /// The indices for P x S coefficients.
     pub fn new(basis: &Basis, coefficients: &Matrix) -> Self {
+        Self::counting(basis, coefficients, |_| true)
+    }
+
+    fn counting(basis: &Basis, coefficients: &Matrix, counts: impl Fn(usize) -> bool) -> Self {
         let (n_inputs, n_draws) = (basis.scales().len(), coefficients.cols());
         let (mut first, mut total) = (Matrix::zeros(n_inputs, n_draws), Matrix::zeros(n_inputs, n_draws));
         let mut variance = vec![0.0; n_draws];
@@ -34,9 +51,13 @@ impl Sobol {
             }
             // The mean square of P_j under the uniform distribution is 1 / (2j + 1).
             let square = degrees.iter().fold(basis.factor(p).powi(2), |square, &j| square / (2 * j + 1) as f64);
+            let counts = counts(p);
             for (s, c) in coefficients.row(p).iter().enumerate() {
                 let part = square * c * c;
                 variance[s] += part;
+                if !counts {
+                    continue;
+                }
                 active.iter().for_each(|&d| total[(d, s)] += part);
                 if let [only] = active[..] {
                     first[(only, s)] += part;

@@ -6,10 +6,12 @@ mod density;
 mod exact;
 mod gp;
 mod horseshoe;
+mod sensitivity;
 mod series;
 mod spec;
 mod varying;
 
+pub use sensitivity::{Order, Sensitivity};
 pub use spec::{KnownSigmaS, NutsSpec, TrainMethod, TrainSpec};
 
 use crate::draws::{Draws, Sorted};
