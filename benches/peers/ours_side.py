@@ -17,6 +17,8 @@ from cases import Case
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(1, 6)
+# A fifth of the error that counts as right, and one I-draw for each T-draw.
+ROUGH_GRID = "grid:1000:0.01"
 # CPU seconds after which no further seed is tried.
 ENOUGH = 15.0
 
@@ -57,7 +59,7 @@ def measure(case: Case, step: str, engine: str) -> dict[str, Any]:
         "case": case.name,
         "step": step,
         "asked": engine,
-        "engine": first["engine"],
+        "engine": f"{first['engine']}, 0.01 sd" if engine == ROUGH_GRID else first["engine"],
         "cpu_s": median(answer["cpu_s"] for answer, _ in answers),
         "evaluations": first["evaluations"],
         "error": max(error(answer) for answer, _ in answers),

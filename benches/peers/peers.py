@@ -247,7 +247,7 @@ def stan_measured(arguments: argparse.Namespace, plan: list[tuple[str, str]]) ->
 
 def ours_measured(plan: list[tuple[str, str]], only_missing: bool) -> None:
     for name, step in plan:
-        engines = ["auto", "nuts"] if step == "t-step" else ["grid", "smc", "nuts"]
+        engines = ["auto", "nuts"] if step == "t-step" else ["grid", ours_side.ROUGH_GRID, "smc", "nuts"]
         if step in ("point", "e-log-lik", "e-lik"):
             engines.append("chains")
         for engine in engines:

@@ -35,6 +35,7 @@ from ._specs import (
     Function,
     Gamma,
     Grid,
+    GridEngine,
     HalfNormal,
     Halton,
     HaltonEnds,

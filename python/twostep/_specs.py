@@ -512,6 +512,13 @@ class Smc(Spec):
 
 
 @dataclass(frozen=True, repr=False)
+class GridEngine(Spec):
+    """The grid: ``accuracy`` is the stated error that it is refined to, in sds, from 0.0001 to 0.02."""
+
+    accuracy: Optional[Number] = None
+
+
+@dataclass(frozen=True, repr=False)
 class Train(Spec):
     """The T-step. ``import_`` brings draws that were made elsewhere.
 
@@ -575,7 +582,8 @@ class Infer(Spec):
     draws: Optional[int] = None
     nuts: Optional[Nuts] = None
     smc: Optional[Smc] = None
-    _nested: ClassVar[dict[str, type[Spec]]] = {"nuts": Nuts, "smc": Smc}
+    grid: Optional[GridEngine] = None
+    _nested: ClassVar[dict[str, type[Spec]]] = {"nuts": Nuts, "smc": Smc, "grid": GridEngine}
 
 
 @dataclass(frozen=True, repr=False)

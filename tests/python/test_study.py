@@ -67,6 +67,7 @@ def test_every_option_of_the_file_is_one_of_the_objects() -> None:
     assert options(ts.Train) == known_keys("train")
     assert options(ts.Nuts) == known_keys("train", "nuts") | known_keys("infer", "nuts")
     assert options(ts.Smc) == known_keys("infer", "smc")
+    assert options(ts.GridEngine) == known_keys("infer", "grid")
     assert options(ts.Measurements) == known_keys("measurements")
     assert options(ts.Synthetic) == known_keys("measurements", "synthetic")
     assert options(ts.Infer) == known_keys("infer")

@@ -3,7 +3,7 @@
 //! Arguments: case (`logistic`, `pce`, `sir`), `t-step` or a propagation method, engine, seed and, if wanted, a file for the draws of
 //! chains. Engines of the T-step: `auto`, `exact`, `nuts`. Engines of the I-step, from the case's T-draws with theta = c: `auto`, `grid`,
 //! `smc`, `nuts`, and `chains`: NUTS from the exact posterior mean, without the engine's check for modes that no chain visited. One thread.
-//! `grid:1000` asks for 1000 I-draws. What is quick is done twice: `cpu_s` is the first time of a fresh process, `again_cpu_s` the second.
+//! `grid:1000` asks for 1000 I-draws, `grid:1000:0.01` for a grid of that accuracy, too. What is quick is done twice: `cpu_s` is the first time of a fresh process, `again_cpu_s` the second.
 
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 #![allow(clippy::unwrap_used, reason = "a benchmark")]
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use twostep::draws::Sorted;
 use twostep::infer::propagation::{Method, PointEstimate};
-use twostep::infer::{Engine, IPosterior, InferSpec, Target};
+use twostep::infer::{Engine, GridSpec, IPosterior, InferSpec, Target};
 use twostep::mcmc::nuts::{self, Chain, Settings};
 use twostep::mcmc::{Posterior, diagnostics};
 use twostep::stream::Stream;
@@ -73,8 +73,13 @@ fn t_step(case: &Case, method: TrainMethod, seed: u64) -> Answer {
     }
 }
 
-fn i_step(case: &Case, posterior: &TPosterior, method: Method, engine: Engine, draws: usize, seed: u64) -> Answer {
-    let spec = InferSpec { methods: vec![method], engine, draws, ..common::settings(THETA_C) };
+fn i_step(case: &Case, posterior: &TPosterior, method: Method, asked: &str, seed: u64) -> Answer {
+    let mut asked = asked.split(':');
+    let name = asked.next().unwrap();
+    let engine = Engine::ALL.into_iter().find(|known| known.name() == name).unwrap();
+    let draws = asked.next().map_or(4000, |draws| draws.parse().unwrap());
+    let grid = asked.next().map_or_else(GridSpec::default, |accuracy| GridSpec { accuracy: accuracy.parse().unwrap() });
+    let spec = InferSpec { methods: vec![method], engine, draws, grid, ..common::settings(THETA_C) };
     let start = cpu();
     let prepared = case.prepared(posterior, &spec, true);
     let IPosterior { engine, unknowns, diagnostics, warnings, draws, transitions, .. } =
@@ -155,9 +160,7 @@ fn main() {
         match engine.as_str() {
             "chains" => chains_alone(&case, &posterior, method, seed),
             _ => {
-                let (name, draws) = engine.split_once(':').unwrap_or((engine, "4000"));
-                let engine = Engine::ALL.into_iter().find(|known| known.name() == name).unwrap();
-                let answer = || i_step(&case, &posterior, method, engine, draws.parse().unwrap(), seed);
+                let answer = || i_step(&case, &posterior, method, engine, seed);
                 let first = answer();
                 again = (first.cpu < QUICK).then(|| answer().cpu);
                 first

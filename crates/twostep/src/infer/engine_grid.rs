@@ -5,7 +5,7 @@ use super::integrated::{Integrated, Pooling, Work};
 use super::locate::{Located, Place};
 use super::propagation::Method;
 use super::summary::{QuantitySummary, derived_from_grid, from_draws, from_grid};
-use super::{Clustering, Diagnostics, Engine, IPosterior, InferSpec, Prepared, favoured};
+use super::{Clustering, Diagnostics, Engine, GridSpec, IPosterior, InferSpec, Prepared, favoured};
 use crate::error::Result;
 use crate::kernels::panels::POINTS;
 use crate::matrix::Matrix;
@@ -16,8 +16,6 @@ use crate::stream::Stream;
 use crate::train::PROBABILITIES;
 use rayon::prelude::*;
 
-/// Stated error that the grid aims at, in sds.
-const AIM: f64 = 1e-3;
 /// Stated error that it aims at where clusters say where to look, and the least that is stated there: so loose a grid knows its
 /// error less well than a fine one.
 const CLUSTERED_AIM: f64 = 0.05;
@@ -142,7 +140,15 @@ fn infer_by(
             .collect();
         let (draws, t_draws): (Vec<_>, Vec<_>) = joint.into_iter().unzip();
         let t_draws = (method.is_mixture() && !solved.is_marginal).then_some(t_draws);
-        posterior(prepared, method, resolved, &sigmas, solved.diagnostics(prepared, &shares), draws, t_draws)
+        posterior(
+            prepared,
+            (method, spec.grid.accuracy),
+            resolved,
+            &sigmas,
+            solved.diagnostics(prepared, &shares),
+            draws,
+            t_draws,
+        )
     })
 }
 
@@ -231,7 +237,7 @@ fn solve<T>(
         Pooling::Averaged | Pooling::Pooled(_) => vec![0.0],
     };
     let fewer = some.map(|some| Integrated::new(&some.likelihoods, &some.prior, some.log_alpha(), pooling));
-    let resolved = resolve(&components, fewer.as_ref(), &mix, &|| monitor.proceed())?;
+    let resolved = resolve(&components, fewer.as_ref(), spec.grid, &mix, &|| monitor.proceed())?;
     let offset = match pooling {
         Pooling::Averaged => log_alpha.clone(),
         Pooling::Each | Pooling::Pooled(_) => resolved.refined.offsets(&resolved.weights),
@@ -260,6 +266,7 @@ struct Resolved<'a> {
 fn resolve<'a>(
     components: &'a Integrated<'a>,
     fewer: Option<&Integrated<'_>>,
+    spec: GridSpec,
     mix: &dyn Fn(&[f64]) -> Vec<f64>,
     proceed: Proceed<'_>,
 ) -> Result<Resolved<'a>> {
@@ -269,8 +276,11 @@ fn resolve<'a>(
         // so loose a tolerance states an error of a fifth of the true one.
         settings.tolerance = 1.0;
     }
+    // The error falls about with the square of the tolerance.
+    let looser = (spec.accuracy / GridSpec::default().accuracy).sqrt();
+    settings.tolerance *= looser.max(1.0);
     let (aim, mut refined, on_fewer) = match fewer {
-        None => (AIM, quadrature::refine(components, &settings, proceed)?, 0),
+        None => (spec.accuracy, quadrature::refine(components, &settings, proceed)?, 0),
         Some(fewer) => {
             let cells = quadrature::refine(fewer, &settings, proceed)?;
             let on_fewer = cells.evaluations * fewer.n_draws();
@@ -286,7 +296,7 @@ fn resolve<'a>(
         if error <= aim || !refined.converged || settings.tolerance <= STRICTEST {
             return Ok(Resolved { refined, on_fewer, complete, weights, grid, described, error });
         }
-        // The error falls about with the square of the tolerance: no finer than is needed.
+        // No finer than is needed.
         let (factor, before) = ((aim / error).sqrt().clamp(0.3, 0.8), refined.evaluations);
         while refined.evaluations == before && refined.converged && settings.tolerance > STRICTEST {
             settings.tolerance *= factor;
@@ -297,7 +307,7 @@ fn resolve<'a>(
 
 fn posterior(
     prepared: &Prepared,
-    method: Method,
+    (method, accuracy): (Method, f64),
     resolved: &Resolved<'_>,
     sigmas: &[Grid],
     mut diagnostics: Diagnostics,
@@ -327,7 +337,7 @@ fn posterior(
         trust += &favoured(share);
     }
     let mut warnings = Vec::new();
-    if error > 0.01 || !*complete {
+    if error > accuracy.max(0.01) || !*complete {
         let why = if *complete { "leaves" } else { "reached its memory limit with" };
         warnings.push(format!(
             "{}: the grid {why} an error of {error:.1e} sd; use clusters, fewer T-draws, or engine = \"smc\"",

@@ -30,7 +30,7 @@ pub use engine_exact::linear_gaussian;
 pub use evidence::Evidence;
 pub use likelihoods::{Likelihoods, OutputTerm, Workspace};
 pub use locate::{Located, Place, locate, rank};
-pub use spec::{Clusters, Engine, Fits, InferSpec, NutsSpec, SmcSpec};
+pub use spec::{Clusters, Engine, Fits, GridSpec, InferSpec, NutsSpec, SmcSpec};
 pub use summary::QuantitySummary;
 pub use t_draw_error::T_DRAW_ERROR;
 pub use target::Target;

@@ -104,6 +104,24 @@ impl SmcSpec {
     }
 }
 
+/// The grid.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GridSpec {
+    /// Stated error that it is refined to, in sds of each quantity.
+    pub accuracy: f64,
+}
+
+impl GridSpec {
+    /// From where rounding would count to where a grid no longer knows its own error.
+    pub const ACCURACIES: [f64; 2] = [1e-4, 0.02];
+}
+
+impl Default for GridSpec {
+    fn default() -> Self {
+        Self { accuracy: 1e-3 }
+    }
+}
+
 /// The I-step of a study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InferSpec {
@@ -132,6 +150,8 @@ pub struct InferSpec {
     pub nuts: NutsSpec,
     /// Settings of SMC.
     pub smc: SmcSpec,
+    /// Settings of the grid.
+    pub grid: GridSpec,
 }
 
 impl Default for InferSpec {
@@ -149,6 +169,7 @@ impl Default for InferSpec {
             draws: 4000,
             nuts: NutsSpec { chains: 4, warmup: 1000, draws: 1000, fits: Fits::Needed },
             smc: SmcSpec { runs: 16, particles: None },
+            grid: GridSpec::default(),
         }
     }
 }

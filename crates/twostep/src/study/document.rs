@@ -384,6 +384,17 @@ impl<'d> Field<'d> {
         Some(number)
     }
 
+    /// A number from `least` to `most`.
+    pub(super) fn within(&self, least: f64, most: f64) -> Option<f64> {
+        let number = self.number()?;
+        if !(least..=most).contains(&number) {
+            let expected = format!("expected a number from {least} to {most}");
+            self.refuse(format!("{number} is out of range"), &expected, None);
+            return None;
+        }
+        Some(number)
+    }
+
     /// A number of at least 0.
     pub(super) fn not_negative(&self) -> Option<f64> {
         let number = self.number()?;

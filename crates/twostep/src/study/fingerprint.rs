@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::{MeasurementSource, Study};
 use crate::calibrate::{CalibrateSpec, Truth};
-use crate::infer::InferSpec;
+use crate::infer::{GridSpec, InferSpec};
 use crate::train::TrainSpec;
 
 /// Changing what a fingerprint holds changes this, so that results of older versions count as stale.
@@ -175,6 +175,7 @@ impl Study {
                     draws,
                     nuts,
                     smc,
+                    grid,
                 } = &self.infer;
                 let has_components = self.outputs.iter().any(|output| output.surrogate.has_components());
                 match has_components {
@@ -189,6 +190,10 @@ impl Study {
                 part("infer.draws".into(), draws);
                 part("[infer.nuts]".into(), nuts);
                 part("[infer.smc]".into(), smc);
+                // Results of earlier versions had the default.
+                if *grid != GridSpec::default() {
+                    part("[infer.grid]".into(), grid);
+                }
             }
         }
         parts

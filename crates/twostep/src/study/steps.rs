@@ -10,7 +10,7 @@ use super::{Condition, MeasurementSource, Output, Study, Unknown};
 use crate::calibrate::{CalibrateSpec, Truth};
 use crate::expression::Expression;
 use crate::infer::propagation::{Method, PointEstimate};
-use crate::infer::{Clusters, Engine, Fits, InferSpec, NutsSpec, SmcSpec};
+use crate::infer::{Clusters, Engine, Fits, GridSpec, InferSpec, NutsSpec, SmcSpec};
 use crate::likelihood::{ErrorSharing, Family, Generator, NoiseSpec, Scale};
 use crate::matrix::Matrix;
 use crate::mcmc::quadrature::MAX_AXES;
@@ -557,6 +557,7 @@ pub(super) fn infer(
         "draws",
         "nuts",
         "smc",
+        "grid",
     ];
     let Some(section) = root.get("infer").and_then(|field| field.section(&keys)) else {
         return spec;
@@ -613,6 +614,11 @@ pub(super) fn infer(
             runs: section.read("runs", spec.smc.runs, Field::count),
             particles: section.read("particles", spec.smc.particles, |field| field.count().map(Some)),
         })
+    });
+    spec.grid = section.read("grid", spec.grid, |field| {
+        let section = field.section(&["accuracy"])?;
+        let [least, most] = GridSpec::ACCURACIES;
+        Some(GridSpec { accuracy: section.read("accuracy", spec.grid.accuracy, |field| field.within(least, most)) })
     });
     if let Some(outputs) = outputs {
         check_against_outputs(&section, &spec, names, outputs, measurements);
