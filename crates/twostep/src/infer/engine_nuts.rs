@@ -18,8 +18,11 @@ use crate::train::PROBABILITIES;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Warm-up of a fit whose metric comes from its neighbour: only the step size is adapted.
+/// Warm-up of a fit that begins where its neighbour's chains ended, with their metric: only the step size is adapted.
 const TRANSFERRED_WARMUP: usize = 50;
+/// The share of the full warm-up that chains from the prior have where the metric is known: they must still find the posterior, and with
+/// only [`TRANSFERRED_WARMUP`] one chain in a hundred was on its way.
+const BLIND_SHARE: usize = 4;
 /// Fits of E-Post whose modes are checked.
 const CHECKED_FITS: usize = 16;
 
@@ -229,18 +232,18 @@ struct Fitter<'a> {
 }
 
 impl Fitter<'_> {
-    /// `f(target, settings, proceed)` of one T-draw; with a metric only the step size is adapted.
+    /// `f(target, settings, proceed)` of one T-draw.
     fn with_target<R>(
         &self,
         s: usize,
-        has_metric: bool,
+        warmup: usize,
         f: impl FnOnce(&Target<'_>, &nuts::Settings, Stream, Proceed<'_>) -> R,
     ) -> R {
         let propagation = self.method.propagation(self.spec.point);
         let own = self.prepared.likelihoods.select(&[s]);
         let target = Target::new(&own, &self.prepared.prior, &*propagation, &[0.0]);
         let settings = nuts::Settings {
-            warmup: if has_metric { TRANSFERRED_WARMUP } else { self.spec.nuts.warmup },
+            warmup,
             // The paper's length of an E-Post chain: the fits together have many draws.
             draws: self.spec.nuts.draws.min(250),
             ..nuts::Settings::default()
@@ -251,7 +254,9 @@ impl Fitter<'_> {
     /// Chains from the prior.
     fn blind(&self, s: usize, metric: Option<&Metric>) -> Result<Fit> {
         let n_chains = self.spec.nuts.chains;
-        let chains = self.with_target(s, metric.is_some(), |target, settings, stream, proceed| {
+        let warmup = self.spec.nuts.warmup;
+        let warmup = if metric.is_some() { warmup / BLIND_SHARE } else { warmup };
+        let chains = self.with_target(s, warmup.max(TRANSFERRED_WARMUP), |target, settings, stream, proceed| {
             chains::sample(target, settings, n_chains, metric, stream, proceed)
         })?;
         Ok(Fit { s, chains })
@@ -262,7 +267,7 @@ impl Fitter<'_> {
         let ends: Vec<Vec<f64>> = neighbour.chains.iter().filter_map(|c| c.draws.last().cloned()).collect();
         let all: Vec<Vec<f64>> = neighbour.chains.iter().flat_map(|c| c.draws.iter().cloned()).collect();
         let metric = Metric::from_draws(&all);
-        let chains = self.with_target(s, true, |target, settings, stream, proceed| {
+        let chains = self.with_target(s, TRANSFERRED_WARMUP, |target, settings, stream, proceed| {
             chains::sample_from(target, settings, &ends, &metric, stream, proceed)
         })?;
         Ok(Fit { s, chains })
@@ -428,7 +433,7 @@ fn judged(fitter: &Fitter<'_>, all: &[Fit]) -> Result<(Vec<String>, Diagnostics)
     let step = all.len().div_ceil(CHECKED_FITS);
     let mut overlooked: Vec<chains::Overlooked> = Vec::new();
     for (number, fit) in all.iter().enumerate().step_by(step) {
-        let check = fitter.with_target(fit.s, true, |target, _, _, proceed| {
+        let check = fitter.with_target(fit.s, TRANSFERRED_WARMUP, |target, _, _, proceed| {
             chains::check(&target.clone().cheap(), &fit.chains, stream.named("check").at(number as u64), proceed)
         })?;
         overlooked.extend(check.overlooked);
