@@ -1,8 +1,8 @@
 //! What may stand on the command line.
 
 use crate::commands::{
-    calibrate, check, compare, design, enough, figures, import, infer, methods, new, paper, predict, report, run, runs,
-    serve, simulate, status, train, verify,
+    calibrate, check, compare, design, enough, figures, import, infer, merge, methods, new, paper, predict, report,
+    run, runs, serve, simulate, status, train, verify,
 };
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -68,6 +68,9 @@ pub(crate) enum Command {
     /// Check by simulation whether the intervals of a study may be believed
     #[command(after_long_help = calibrate::COLUMNS)]
     Calibrate(calibrate::Calibrate),
+    /// Bring together what shards of a calibration or of simulator runs have done
+    #[command(after_long_help = merge::ABOUT)]
+    Merge(merge::Merge),
     /// Make the report and the files beside it anew, from finished results
     #[command(after_long_help = report::ABOUT)]
     Report(report::Report),

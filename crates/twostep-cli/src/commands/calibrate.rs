@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use twostep::calibrate::{MethodSummary, Truth, UnknownSummary};
 use twostep::report::words::rounded;
 use twostep::run::{Calibration, CalibrationPlan, Project, calibration_json, calibration_plan_json};
+use twostep::store::Share;
 use twostep::study::Setting;
 use twostep::table::counted;
 
@@ -53,6 +54,9 @@ pub(crate) struct Calibrate {
     /// Say what it would cost, and stop
     #[arg(long)]
     dry_run: bool,
+    /// Do only this share of the T-trials, such as 3/100, into a file of its own; `twostep merge` brings all together
+    #[arg(long, value_name = "K/N", conflicts_with = "dry_run")]
+    shard: Option<Share>,
 }
 
 impl Calibrate {
@@ -75,17 +79,27 @@ impl Calibrate {
             output::note(cost.trim_end());
         }
         let progress = Progress::new(global.quiet);
-        let outcome = project.calibrate(&progress);
-        progress.finish();
-        let calibrations = outcome?;
-        if global.json {
-            super::print_json(&calibration_json(&project, &calibrations))?;
-        } else {
-            output::print(&render(&project, &calibrations))?;
-            output::print(&format!("results in {}\n", project.folder().display()))?;
+        if let Some(share) = self.shard {
+            let done = project.calibrate_share(share, &progress);
+            progress.finish();
+            return super::show_share(&done?, global);
         }
-        super::make_report(&project, &progress, global)
+        finish(&project, &progress, global)
     }
+}
+
+/// Does what is missing, and shows what all trials say.
+pub(crate) fn finish(project: &Project, progress: &Progress, global: &Global) -> Result<(), Failure> {
+    let outcome = project.calibrate(progress);
+    progress.finish();
+    let calibrations = outcome?;
+    if global.json {
+        super::print_json(&calibration_json(project, &calibrations))?;
+    } else {
+        output::print(&render(project, &calibrations))?;
+        output::print(&format!("results in {}\n", project.folder().display()))?;
+    }
+    super::make_report(project, progress, global)
 }
 
 /// What the calibration takes, said before it begins.

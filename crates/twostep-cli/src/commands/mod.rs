@@ -8,6 +8,7 @@ pub(crate) mod enough;
 pub(crate) mod figures;
 pub(crate) mod import;
 pub(crate) mod infer;
+pub(crate) mod merge;
 pub(crate) mod methods;
 pub(crate) mod new;
 pub(crate) mod paper;
@@ -29,9 +30,9 @@ use crate::{results, session};
 use serde_json::{Value, json};
 use std::path::Path;
 use twostep::Error;
-use twostep::run::{Project, SettingResult, summary};
+use twostep::run::{Project, SettingResult, ShareDone, summary};
 use twostep::study::Stage;
-use twostep::table::Table;
+use twostep::table::{Table, counted};
 
 /// Does what the command line asks for.
 ///
@@ -55,6 +56,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Command::Train(command) => command.execute(global),
         Command::Infer(command) => command.execute(global),
         Command::Calibrate(command) => command.execute(global),
+        Command::Merge(command) => command.execute(global),
         Command::Report(command) => command.execute(global),
         Command::Figures(command) => command.execute(global),
         Command::Predict(command) => command.execute(global),
@@ -76,12 +78,15 @@ fn run_stages(study: &Path, measurements: Option<&Path>, until: Stage, global: &
     if until == Stage::Infer {
         session::check_measurements(&project)?;
     }
-    let progress = Progress::new(global.quiet);
-    let outcome = project.run(until, &progress);
+    run_project(&project, until, &Progress::new(global.quiet), global)
+}
+
+fn run_project(project: &Project, until: Stage, progress: &Progress, global: &Global) -> Result<(), Failure> {
+    let outcome = project.run(until, progress);
     progress.finish();
-    show_results(&project, &outcome?, global)?;
+    show_results(project, &outcome?, global)?;
     match until {
-        Stage::Infer => make_report(&project, &progress, global),
+        Stage::Infer => make_report(project, progress, global),
         Stage::Simulate | Stage::Train => Ok(()),
     }
 }
@@ -116,6 +121,28 @@ fn show_results(project: &Project, results: &[SettingResult], global: &Global) -
         output::print(&format!("results in {}\n", project.folder().display()))?;
     }
     Ok(())
+}
+
+/// Says what a worker did of its share.
+fn show_share(done: &ShareDone, global: &Global) -> Result<(), Failure> {
+    let ShareDone { task, share, units, own, new, failed, files } = done;
+    if global.json {
+        let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+        return print_json(&json!({
+            "task": task.name(), "shard": share.to_string(), "units": units, "own": own, "new": new, "failed": failed, "files": files,
+        }));
+    }
+    let failures = if *failed > 0 { format!(", {failed} of them failures") } else { String::new() };
+    let mut text = format!(
+        "shard {share}: {own} of {} {}; {}{failures}\n",
+        counted(*units, task.unit()),
+        if *own == 1 { "is its own" } else { "are its own" },
+        counted(*new, "new result"),
+    );
+    for file in files {
+        text.push_str(&format!("kept in {}\n", file.display()));
+    }
+    Ok(output::print(&text)?)
 }
 
 fn print_json(value: &Value) -> Result<(), Failure> {

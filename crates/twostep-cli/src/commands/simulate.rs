@@ -7,6 +7,7 @@ use crate::session;
 use clap::ValueEnum;
 use std::path::PathBuf;
 use twostep::run::{Changed, Only};
+use twostep::store::Share;
 use twostep::study::Stage;
 
 /// Arguments of `simulate`.
@@ -23,6 +24,9 @@ pub(crate) struct Simulate {
     /// What to do about finished runs of a simulator that has changed since
     #[arg(long, value_name = "WHAT")]
     changed: Option<WhatThen>,
+    /// Make only this share of the runs, such as 3/100, into a file of its own; `twostep merge` brings all together
+    #[arg(long, value_name = "K/N", conflicts_with_all = ["run", "changed"])]
+    shard: Option<Share>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -53,6 +57,11 @@ impl Simulate {
         };
         let project = session::open(&self.study, global, None)?;
         let progress = Progress::new(global.quiet);
+        if let Some(share) = self.shard {
+            let done = project.simulate_share(share, only == Only::Failed, &progress);
+            progress.finish();
+            return super::show_share(&done?, global);
+        }
         let made = project.make_runs(&only, changed, &progress);
         let outcome = made.and_then(|()| project.run(Stage::Simulate, &progress));
         progress.finish();

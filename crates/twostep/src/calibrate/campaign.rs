@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::monitor::{Monitor, Quiet};
 use rayon::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,7 +53,7 @@ pub trait TrialSink: Sync {
 /// Outcomes that an I-trial needs and those that it has.
 type Missing = (usize, Vec<Method>);
 
-/// Does what `kept` lacks of so many T-trials by these methods; everything of the layout, in order, whether kept or done now.
+/// Does what `kept` lacks of these T-trials, in their order, by these methods; everything of theirs, in order, whether kept or done now.
 ///
 /// A trial that fails is an outcome like others, with its reason.
 ///
@@ -61,15 +61,17 @@ type Missing = (usize, Vec<Method>);
 /// A sink that cannot keep, or an interruption; what was kept until then stays.
 pub fn run<P: Procedure>(
     procedure: &P,
-    t_trials: usize,
+    t_trials: &[usize],
     methods: &[Method],
     kept: Vec<Trial>,
     sink: &dyn TrialSink,
     monitor: &dyn Monitor,
 ) -> Result<Vec<Trial>> {
-    let mut of_layout = of_layout(kept, methods, |t| if t < t_trials { procedure.i_trials(t) } else { 0 });
-    let missing: Vec<(usize, Vec<Missing>)> = (0..t_trials)
-        .map(|t| {
+    let asked: HashSet<usize> = t_trials.iter().copied().collect();
+    let mut of_layout = of_layout(kept, methods, |t| if asked.contains(&t) { procedure.i_trials(t) } else { 0 });
+    let missing: Vec<(usize, Vec<Missing>)> = t_trials
+        .iter()
+        .map(|&t| {
             let lacks = |i: usize| {
                 let lacking = (0..methods.len()).filter(|&m| !of_layout.contains_key(&[t, i, m]));
                 (i, lacking.map(|m| methods[m]).collect::<Vec<_>>())
@@ -78,9 +80,10 @@ pub fn run<P: Procedure>(
         })
         .filter(|(_, of_trial)| !of_trial.is_empty())
         .collect();
-    let total: usize = (0..t_trials).map(|t| procedure.i_trials(t)).sum();
+    let total: usize = t_trials.iter().map(|&t| procedure.i_trials(t)).sum();
     let to_do: usize = missing.iter().map(|(_, of_trial)| of_trial.len()).sum();
-    let counter = Counter { monitor, trained: AtomicUsize::new(t_trials - missing.len()), t_trials };
+    let counter =
+        Counter { monitor, trained: AtomicUsize::new(t_trials.len() - missing.len()), t_trials: t_trials.len() };
     let done = AtomicUsize::new(total - to_do);
     monitor.progress(I_TRIALS, total - to_do, total);
     let new: Vec<Vec<Trial>> = missing
@@ -289,12 +292,12 @@ mod tests {
     #[test]
     fn only_what_is_missing_is_done_and_failures_are_outcomes() {
         let (mock, memory) = (Mock::new(1.0, 0.0, true), Memory::default());
-        let first = run(&mock, 6, &METHODS[..1], Vec::new(), &memory, &Silent).unwrap();
+        let first = run(&mock, &[0, 1, 2, 3, 4, 5], &METHODS[..1], Vec::new(), &memory, &Silent).unwrap();
         let kept = memory.0.lock().unwrap().clone();
         assert_eq!(first.len(), 2 * (1 + 2 + 3));
         assert_eq!(kept.len(), first.len());
         mock.done.lock().unwrap().clear();
-        let all = run(&mock, 12, &METHODS, kept, &memory, &Silent).unwrap();
+        let all = run(&mock, &(0..12).collect::<Vec<_>>(), &METHODS, kept, &memory, &Silent).unwrap();
         assert_eq!(all.len(), 2 * 4 * (1 + 2 + 3));
         assert!(all.is_sorted_by_key(|trial| (trial.t_trial, trial.i_trial, trial.method == "e-post")));
         let done = mock.done.lock().unwrap();
@@ -312,7 +315,9 @@ mod tests {
     fn ranks_of_a_known_posterior_are_uniform() {
         let chi_square = |width: f64, correlation: f64, thinned: bool| {
             let mock = Mock::new(width, correlation, thinned);
-            let trials = run(&mock, 2000, &METHODS[..1], Vec::new(), &Memory::default(), &Silent).unwrap();
+            let trials =
+                run(&mock, &(0..2000).collect::<Vec<_>>(), &METHODS[..1], Vec::new(), &Memory::default(), &Silent)
+                    .unwrap();
             let mut counts = [0.0; 10];
             let ranked: Vec<&Ranked> = trials.iter().flat_map(|trial| &trial.ranked).collect();
             ranked.iter().for_each(|ranked| counts[(10.0 * ranked.pit) as usize] += 1.0);

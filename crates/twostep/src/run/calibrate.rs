@@ -1,5 +1,6 @@
 //! Calibrates a study: says what that costs, does the trials that are missing, and writes what they show.
 
+use super::runs::Bench;
 use super::trials::{Layout, Runs, Trier, forecast, needs_own_runs};
 use super::{Project, VERSION, Workplace, stages};
 use crate::calibrate::{self, Context, MethodSummary, Trial, Truth, summarise};
@@ -7,16 +8,13 @@ use crate::error::Result;
 use crate::infer::propagation::Method;
 use crate::kernels::instruction_set;
 use crate::monitor::Monitor;
-use crate::store::{Heading, Journal, TPosteriors};
+use crate::store::{Heading, Journal, Shard, TPosteriors, TRIALS};
 use crate::study::{Setting, Stage};
 use crate::surrogate::SigmaA;
 use crate::table::{Table, write_atomically};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-
-/// Name of the folder of journals: one for everything that was ever tried in this study.
-const TRIALS: &str = "trials";
 
 /// Name of the file of statistics.
 const SUMMARY: &str = "calibration.json";
@@ -32,6 +30,8 @@ pub struct CalibrationPlan {
     pub t_trials: usize,
     /// I-trials of all T-trials together.
     pub i_trials: usize,
+    /// I-trials of each T-trial.
+    pub(super) i_trials_of: Vec<usize>,
     /// Runs that a surrogate is trained with.
     pub trained_runs: usize,
     /// Whether some point is measured more than once.
@@ -88,7 +88,7 @@ impl Project {
     }
 
     /// What the calibration of a setting takes, with its trials that are there and what made them.
-    fn plan_setting(&self, index: usize) -> Result<Planned> {
+    pub(super) fn plan_setting(&self, index: usize) -> Result<Planned> {
         let Setting { label, study } = &self.settings[index];
         // How many runs can be held out is known once they are there.
         let held_out = study.calibrate.truth == Truth::HeldOutRuns && self.is_fresh(index, Stage::Simulate);
@@ -116,6 +116,7 @@ impl Project {
             truth: study.calibrate.truth,
             t_trials,
             i_trials,
+            i_trials_of: forecast.i_trials,
             trained_runs: forecast.trained_runs,
             replicated: forecast.layout.iter().any(Layout::is_replicated),
             other_noise: forecast.layout.iter().any(Layout::has_other_noise),
@@ -202,7 +203,7 @@ impl Project {
     }
 
     /// What the statistics need to know of a setting.
-    fn context(&self, index: usize, plan: &CalibrationPlan) -> Result<Context> {
+    pub(super) fn context(&self, index: usize, plan: &CalibrationPlan) -> Result<Context> {
         let study = &self.settings[index].study;
         let (unknowns, sigmas) = (study.prior()?, study.sigma_names());
         let sds = study.outputs.iter().zip(sigmas);
@@ -236,23 +237,25 @@ impl Project {
         self.claim(workplace)?;
         let path = self.journal(fingerprint);
         let posteriors = TPosteriors::beside(&path);
-        let trier = Trier::new(study, set.as_ref(), &self.root, self.simulators(), posteriors.clone())?;
-        let heading = Heading {
-            fingerprint: fingerprint.into(),
-            version: VERSION.into(),
-            instruction_set: instruction_set().into(),
-        };
-        let (journal, kept) = Journal::open(&path, heading)?;
+        let bench = || Bench::own(&self.root);
+        let trier = Trier::new(study, set.as_ref(), bench, self.simulators(), posteriors.clone())?;
+        let (journal, kept) = Journal::open(&path, heading(fingerprint, None))?;
         if kept.is_empty() {
             // Trials that were thrown away are done again from the start.
             posteriors.remove();
         }
-        let trials = calibrate::run(&trier, trier.t_trials(), methods, kept, &journal, monitor)?;
-        Ok((trials, journal.made_by(), trier.trained()))
+        let t_trials: Vec<usize> = (0..trier.t_trials()).collect();
+        let trials = calibrate::run(&trier, &t_trials, methods, kept, &journal, monitor)?;
+        drop(journal);
+        Journal::arrange(&path, fingerprint, |trial: &Trial| {
+            (trial.t_trial, trial.i_trial, trial.method.clone(), trial.version.clone())
+        })?;
+        let (_, made_by) = Journal::<Trial>::read(&path, fingerprint)?;
+        Ok((trials, made_by, trier.trained()))
     }
 
     /// Hash of the runs that trials depend on: those of the simulator, or of the study itself.
-    fn trial_runs(&self, index: usize) -> Result<String> {
+    pub(super) fn trial_runs(&self, index: usize) -> Result<String> {
         let study = &self.settings[index].study;
         match needs_own_runs(study) {
             true => self.runs_digest(index),
@@ -260,7 +263,7 @@ impl Project {
         }
     }
 
-    fn journal(&self, fingerprint: &str) -> PathBuf {
+    pub(super) fn journal(&self, fingerprint: &str) -> PathBuf {
         self.root.join(TRIALS).join(format!("{}.jsonl", &fingerprint[..16]))
     }
 
@@ -343,6 +346,12 @@ impl Project {
         }
         Ok(table)
     }
+}
+
+/// What this program says of the results that it makes here, of a part of work that is shared out or of all.
+pub(super) fn heading(fingerprint: &str, shard: Option<Shard>) -> Heading {
+    let (version, instruction_set) = (VERSION.into(), instruction_set().into());
+    Heading { fingerprint: fingerprint.into(), version, instruction_set, shard }
 }
 
 /// The content of `calibration.json`.

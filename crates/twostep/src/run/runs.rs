@@ -251,8 +251,44 @@ fn design_points(study: &Study) -> Result<Matrix> {
     stages::points(study, stages::root(study))
 }
 
+/// The runs that a study itself asks for: those of its design that no table has, and those that synthetic measurements are of.
+fn asked_by(study: &Study) -> Result<[Vec<Point>; 2]> {
+    let design = design_points(study)?;
+    let inputs = (0..design.rows()).map(|i| named(study, design.row(i))).collect();
+    let table = table_runs(study)?;
+    let of_table = |point: &Point| {
+        let x: Vec<f64> = point.inputs.iter().take(study.n_run_inputs()).map(|(_, x)| *x).collect();
+        table.runs.iter().any(|run| is_same(study, &run.inputs, &x))
+    };
+    let design = Point::numbered(inputs).into_iter().filter(|point| !of_table(point)).collect();
+    Ok([design, truth_points(study).iter().map(|x| point(study, x)).collect()])
+}
+
+/// What tells apart the runs that studies of one simulator ask for, each once, in the order in which [`make_shared`] numbers them.
+pub(super) fn asked_points(studies: &[&Study]) -> Result<Vec<(String, usize)>> {
+    let (mut out, mut seen): (Vec<_>, HashSet<_>) = Default::default();
+    for study in studies {
+        let places = asked_by(study)?.concat();
+        out.extend(places.iter().map(Point::place).filter(|place| seen.insert(place.clone())));
+    }
+    Ok(out)
+}
+
+/// Notes that a study asks for its runs, so that they have the numbers which they have when one process makes them.
+pub(super) fn plan_asked(ledger: &RunLedger<'_>, study: &Study) -> Result<()> {
+    let [design, truth] = asked_by(study)?;
+    ledger.plan(&fingerprint(study), &design, RunSource::Design)?;
+    ledger.plan(&fingerprint(study), &truth, RunSource::Truth)?;
+    Ok(())
+}
+
+/// Notes what the study's simulator is made of.
+pub(super) fn note_simulator(ledger: &RunLedger<'_>, study: &Study) -> Result<()> {
+    ledger.note_simulator(&fingerprint(study), &parts(study))
+}
+
 /// Every run of the study's simulator that has an outcome, with its inputs.
-pub(super) fn all_known(study: &Study, ledger: Option<&RunLedger>) -> Result<Vec<(Vec<f64>, Outcome)>> {
+pub(super) fn all_known(study: &Study, ledger: Option<&RunLedger<'_>>) -> Result<Vec<(Vec<f64>, Outcome)>> {
     let outputs = study.output_names();
     let runs = ledger.map(|ledger| ledger.runs(Some(&fingerprint(study)))).transpose()?.unwrap_or_default();
     // A truth may lie outside the ranges.
@@ -296,7 +332,7 @@ fn by_point<'a>(runs: &[(Vec<f64>, &'a Run)]) -> HashMap<(Vec<u64>, usize), &'a 
 
 /// The runs that train a study's surrogate, in order: the design's, those of the table that it does not ask for, and those
 /// that were imported or verified the answer. A run of a built-in simulator's design is not looked for.
-pub(super) fn known(study: &Study, ledger: Option<&RunLedger>) -> Result<Known> {
+pub(super) fn known(study: &Study, ledger: Option<&RunLedger<'_>>) -> Result<Known> {
     let outputs = study.output_names();
     let of_ledger = ledger.map(|ledger| ledger.runs(Some(&fingerprint(study)))).transpose()?.unwrap_or_default();
     let own: Vec<(Vec<f64>, &Run)> = of_ledger.iter().filter_map(|run| Some((own_inputs(study, run)?, run))).collect();
@@ -437,7 +473,7 @@ struct Before {
 
 impl Before {
     /// Those of the latest one that this study could use.
-    fn find(study: &Study, ledger: &RunLedger, siblings: &[String]) -> Result<Option<Self>> {
+    fn find(study: &Study, ledger: &RunLedger<'_>, siblings: &[String]) -> Result<Option<Self>> {
         let outputs = study.output_names();
         for KnownSimulator { fingerprint, parts } in ledger.other_simulators(&self::fingerprint(study))? {
             // The simulator of another setting has not changed, it is another one.
@@ -469,12 +505,26 @@ impl Before {
     }
 }
 
+/// Where runs are noted, and the folder that they work in.
+pub(super) struct Bench<'a> {
+    pub(super) ledger: RunLedger<'a>,
+    pub(super) root: PathBuf,
+}
+
+impl Bench<'static> {
+    /// The study's own, in its folder, whose lock the caller holds.
+    ///
+    /// # Errors
+    /// A ledger that cannot be used.
+    pub(super) fn own(folder: &Path) -> Result<Self> {
+        Ok(Self { ledger: RunLedger::open(&folder.join(RUNS))?, root: folder.to_path_buf() })
+    }
+}
+
 /// Makes runs of a simulator outside this process and keeps each as soon as it is finished.
-///
-/// Whoever has one must hold the lock of the folder.
 pub(super) struct Runner<'a> {
     study: &'a Study,
-    ledger: RunLedger,
+    ledger: RunLedger<'a>,
     simulator: String,
     wanted: Vec<Wanted>,
     outputs: Vec<String>,
@@ -501,21 +551,20 @@ impl Drop for Runner<'_> {
 }
 
 impl<'a> Runner<'a> {
-    /// Opens the ledger in `folder`, ends processes that interrupted runs left behind, and takes the results of those that
-    /// had finished.
+    /// Ends processes that interrupted runs left behind, and takes the results of those that had finished.
     ///
     /// # Errors
     /// A ledger that cannot be used.
-    pub(super) fn open(study: &'a Study, folder: &Path, siblings: Vec<String>) -> Result<Self> {
-        let ledger = RunLedger::open(&folder.join(RUNS))?;
+    pub(super) fn open(study: &'a Study, bench: Bench<'a>, siblings: Vec<String>) -> Result<Self> {
+        let Bench { ledger, root } = bench;
         let simulator = fingerprint(study);
-        ledger.note_simulator(&simulator, &parts(study))?;
+        note_simulator(&ledger, study)?;
         let runner = Self {
             study,
             simulator,
             wanted: study.wanted(),
             outputs: study.output_names(),
-            root: std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf()),
+            root: std::path::absolute(&root).unwrap_or(root),
             slots: Slots::new(study.simulator.concurrency),
             server: OnceLock::new(),
             aborted: AtomicBool::new(false),
@@ -683,6 +732,14 @@ impl<'a> Runner<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Numbers of the runs that the study itself asks for.
+    fn plan_study(&self) -> Result<Vec<i64>> {
+        let [design, truth] = asked_by(self.study)?;
+        let mut ids = self.ledger.plan(&self.simulator, &design, RunSource::Design)?;
+        ids.extend(self.ledger.plan(&self.simulator, &truth, RunSource::Truth)?);
+        Ok(ids)
     }
 
     fn plan(&self, points: &[Vec<f64>], source: RunSource) -> Result<Vec<i64>> {
@@ -892,6 +949,36 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// Makes those runs that studies of one simulator ask for, which belong to a share and are pending or failed; how many all of them ask for, and how
+/// many belong to it. Runs are numbered from `first` on, each once, in the order of the designs.
+///
+/// # Errors
+/// As for [`Project::make_runs`].
+pub(super) fn make_shared(
+    studies: &[&Study],
+    bench: Bench<'_>,
+    siblings: Vec<String>,
+    first: usize,
+    of_share: &dyn Fn(usize) -> bool,
+    only: &Only,
+    monitor: &dyn Monitor,
+) -> Result<[usize; 2]> {
+    let mut runner = Runner::open(studies[0], bench, siblings)?;
+    let (mut ids, mut seen): (Vec<i64>, HashSet<i64>) = Default::default();
+    for &study in studies {
+        runner.study = study;
+        ids.extend(runner.plan_study()?.into_iter().filter(|id| seen.insert(*id)));
+    }
+    runner.study = studies[0];
+    let own: Vec<i64> = ids.iter().enumerate().filter(|(u, _)| of_share(first + u)).map(|(_, id)| *id).collect();
+    let wanted = if *only == Only::Failed { RunState::Failed } else { RunState::Pending };
+    let runs = own.iter().map(|id| runner.ledger.run(*id)).collect::<Result<Vec<_>>>()?;
+    let runs: Vec<Run> = runs.into_iter().flatten().filter(|run| run.state == wanted).collect();
+    runner.ledger.reset(&runs.iter().map(|run| run.id).collect::<Vec<_>>())?;
+    runner.make_all(&runs, monitor)?;
+    Ok([ids.len(), own.len()])
+}
+
 /// What to do about a study that ends with its first failure.
 const ABORTED: &str = "finished runs are kept; correct the simulator, or write on_failure = \"continue\"";
 
@@ -914,7 +1001,7 @@ impl Project {
     }
 
     /// The ledger, to look into.
-    pub(super) fn ledger(&self) -> Result<Option<RunLedger>> {
+    pub(super) fn ledger(&self) -> Result<Option<RunLedger<'static>>> {
         RunLedger::look(&self.root.join(RUNS))
     }
 
@@ -942,19 +1029,9 @@ impl Project {
         }
         self.claim(workplace)?;
         self.refuse_lost_ledger(index)?;
-        let runner = Runner::open(study, &self.root, self.simulators())?;
+        let runner = Runner::open(study, Bench::own(&self.root)?, self.simulators())?;
         runner.settle(changed)?;
-        let design = design_points(study)?;
-        let inputs = (0..design.rows()).map(|i| named(study, design.row(i))).collect();
-        let table = table_runs(study)?;
-        let of_table = |point: &Point| {
-            let x: Vec<f64> = point.inputs.iter().take(study.n_run_inputs()).map(|(_, x)| *x).collect();
-            table.runs.iter().any(|run| is_same(study, &run.inputs, &x))
-        };
-        let points: Vec<Point> = Point::numbered(inputs).into_iter().filter(|point| !of_table(point)).collect();
-        let mut ids = runner.ledger.plan(&runner.simulator, &points, RunSource::Design)?;
-        let truth: Vec<Point> = truth_points(study).iter().map(|x| point(study, x)).collect();
-        ids.extend(runner.ledger.plan(&runner.simulator, &truth, RunSource::Truth)?);
+        let ids = runner.plan_study()?;
         if study.simulator.kind == SimulatorKind::Elsewhere {
             return Ok(());
         }

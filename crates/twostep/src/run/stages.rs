@@ -1,6 +1,6 @@
 //! The three stages of one setting, from the study's words to the library's calls.
 
-use super::runs::{self, Changed, Runner};
+use super::runs::{self, Bench, Changed, Runner};
 use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
@@ -18,7 +18,6 @@ use crate::train::{self, KnownSigmaS, OutputTask, TPosterior, TrainingSet, clust
 use rand::RngExt;
 use rand_distr::StandardNormal;
 use rayon::prelude::*;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The root of the study's random numbers.
@@ -72,9 +71,13 @@ enum CallSource<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Makes every run that it is asked for, those outside this process with the ledger in `folder`, whose lock the caller
-    /// holds; `simulators` are the fingerprints of those of all settings.
-    pub(super) fn open(study: &'a Study, folder: &Path, simulators: Vec<String>, purpose: RunSource) -> Result<Self> {
+    /// Makes every run that it is asked for, those outside this process at a `bench`; `simulators` are the fingerprints of those of all settings.
+    pub(super) fn open(
+        study: &'a Study,
+        bench: impl FnOnce() -> Result<Bench<'a>>,
+        simulators: Vec<String>,
+        purpose: RunSource,
+    ) -> Result<Self> {
         let source = match &study.simulator.kind {
             SimulatorKind::Builtin(name) => CallSource::Builtin(simulate::builtin(name)?),
             SimulatorKind::Elsewhere => {
@@ -86,7 +89,7 @@ impl<'a> Call<'a> {
                 ));
             }
             _ => {
-                let runner = Runner::open(study, folder, simulators)?;
+                let runner = Runner::open(study, bench()?, simulators)?;
                 runner.settle(Changed::Ask)?;
                 CallSource::Runner(Box::new(runner), purpose)
             }
@@ -95,7 +98,7 @@ impl<'a> Call<'a> {
     }
 
     /// Knows the runs of the ledger, and makes those of a built-in simulator.
-    pub(super) fn known(study: &'a Study, ledger: Option<&RunLedger>) -> Result<Self> {
+    pub(super) fn known(study: &'a Study, ledger: Option<&RunLedger<'_>>) -> Result<Self> {
         let source = match study.simulator.builtin() {
             Some(name) => CallSource::Builtin(simulate::builtin(name)?),
             None => CallSource::Known(runs::all_known(study, ledger)?),
@@ -445,7 +448,7 @@ pub(super) fn synthetic_conditions(
 }
 
 /// The measurements: from a file, or drawn from the simulator at the truth.
-pub(super) fn measured(study: &Study, ledger: Option<&RunLedger>) -> Result<Vec<Measured>> {
+pub(super) fn measured(study: &Study, ledger: Option<&RunLedger<'_>>) -> Result<Vec<Measured>> {
     let MeasurementSource::Synthetic { truth, at, replicates, noise } = &study.measurements else {
         return read_measurements(study);
     };

@@ -1,5 +1,6 @@
 //! The trials of a study's calibration: training sets, truths and measurements of their own, through the study's own steps.
 
+use super::runs::Bench;
 use super::stages::{self, Call};
 use crate::calibrate::{Evidence, Procedure, Ranked, Trial, Truth};
 use crate::draws::Draws;
@@ -19,7 +20,6 @@ use crate::train::{self, OutputTask, TPosterior, TReport, TrainedOutput, Trainin
 use rand::RngExt;
 use rand_distr::StandardNormal;
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -218,15 +218,15 @@ pub(super) struct Trained {
 }
 
 impl<'a> Trier<'a> {
-    /// `set` holds the study's own runs; only held-out runs, and a surrogate that is standardised by them, need it. `kept` holds
-    /// T-posteriors of its T-trials, and those that are worth it are added.
+    /// `set` holds the study's own runs; only held-out runs, and a surrogate that is standardised by them, need it. At `bench` a simulator outside
+    /// this process makes the runs of trials. `kept` holds T-posteriors of its T-trials, and those that are worth it are added.
     ///
     /// # Errors
     /// A study that cannot be tried.
     pub(super) fn new(
         study: &'a Study,
         set: Option<&TrainingSet>,
-        folder: &Path,
+        bench: impl FnOnce() -> Result<Bench<'a>>,
         simulators: Vec<String>,
         kept: TPosteriors,
     ) -> Result<Self> {
@@ -242,7 +242,7 @@ impl<'a> Trier<'a> {
         let missing = || Error::invalid("calibrate", "the study has no runs", "run `twostep simulate` first");
         let source = match study.calibrate.truth {
             Truth::Simulator => {
-                let call = Call::open(study, folder, simulators, RunSource::Calibrate)?;
+                let call = Call::open(study, bench, simulators, RunSource::Calibrate)?;
                 Source::Simulator { call, moved: how_moved(study).is_some() }
             }
             Truth::SurrogatePrior => {

@@ -1,7 +1,7 @@
 //! Verifies an answer: the real simulator at draws of the I-posterior against what the surrogate predicts there.
 
 use super::predict::{Finished, finished};
-use super::runs::{self, Runner};
+use super::runs::{self, Bench, Runner};
 use super::stages::{self, Call, Outcome};
 use super::{Project, Workplace};
 use crate::error::{Error, Result};
@@ -191,7 +191,7 @@ impl Project {
     ) -> Result<Vec<Outcome>> {
         let study = &self.settings[index].study;
         self.claim(workplace)?;
-        let runner = Runner::open(study, &self.root, self.simulators())?;
+        let runner = Runner::open(study, Bench::own(&self.root)?, self.simulators())?;
         if study.simulator.builtin().is_none() {
             return runner.all(points, RunSource::Verifying, monitor);
         }

@@ -2,10 +2,12 @@
 
 mod journal;
 mod runs;
+mod shards;
 mod t_posteriors;
 
-pub use journal::{Heading, Journal};
-pub use runs::{KnownSimulator, Point, RUNS, Run, RunLedger, RunSource, RunState};
+pub use journal::{Heading, Journal, Section};
+pub use runs::{KnownSimulator, MadeRun, Point, RUNS, Run, RunLedger, RunListener, RunSource, RunState};
+pub use shards::{Asked, Made, SHARDS, Shard, Shards, Share, Task, journals};
 pub use t_posteriors::{TPosteriors, TrialPosterior};
 
 use crate::draws::Draws;
@@ -27,6 +29,9 @@ const LEDGER: &str = "stages.json";
 
 /// Name of the file whose lock says that a process writes here.
 const LOCK: &str = ".lock";
+
+/// Name of the folder of journals: one for everything that was ever tried in a study.
+pub const TRIALS: &str = "trials";
 
 /// Name of the copy of the measurements.
 const MEASUREMENTS: &str = "measurements.csv";
@@ -209,8 +214,11 @@ impl Folder {
         let entries = std::fs::read_dir(&self.path).map_err(|e| Error::file(&self.path, e, ELSEWHERE))?;
         let mut others: Vec<String> =
             entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        // Left by a process that was killed before it wrote its ledger.
-        others.retain(|name| name != LOCK && !(name.starts_with(&format!(".{LEDGER}.")) && name.ends_with(".tmp")));
+        // Left by a process that was killed before it wrote its ledger, or by workers, which write none.
+        others.retain(|name| {
+            ![LOCK, SHARDS, TRIALS].contains(&name.as_str())
+                && !(name.starts_with(&format!(".{LEDGER}.")) && name.ends_with(".tmp"))
+        });
         others.sort();
         if others.is_empty() {
             return Ok(());

@@ -3,8 +3,10 @@
 use crate::error::{Error, Result};
 use crate::simulate::Reading;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -155,6 +157,11 @@ pub struct Point {
 }
 
 impl Point {
+    /// What tells it from other runs of its simulator: its inputs as a text, and its number among those with the same.
+    pub fn place(&self) -> (String, usize) {
+        (key(&self.inputs), self.replicate)
+    }
+
     /// The points with these inputs, equal ones numbered.
     pub fn numbered(all: Vec<Vec<(String, f64)>>) -> Vec<Self> {
         let mut seen = std::collections::HashMap::new();
@@ -168,16 +175,63 @@ impl Point {
     }
 }
 
+/// A finished run as a worker tells of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MadeRun {
+    /// Inputs by name, as the ledger finds them.
+    pub inputs: Map<String, Value>,
+    /// Which of several runs at the same inputs, from zero.
+    pub replicate: usize,
+    /// Why it was made.
+    pub source: String,
+    /// What it gave, by output; none where it failed.
+    pub outputs: Option<Map<String, Value>>,
+    /// How often it was started.
+    pub attempts: usize,
+    /// How long the last attempt took.
+    pub seconds: Option<f64>,
+    /// Why it failed.
+    pub reason: Option<String>,
+}
+
+impl MadeRun {
+    /// As [`Point::place`].
+    pub fn place(&self) -> (String, usize) {
+        (Value::Object(self.inputs.clone()).to_string(), self.replicate)
+    }
+}
+
+/// Columns of a [`MadeRun`].
+const MADE: &str = "inputs, replicate, source, outputs, attempts, seconds, reason";
+
+fn made_run(row: &Row<'_>) -> rusqlite::Result<MadeRun> {
+    let object = |text: String| serde_json::from_str::<Map<String, Value>>(&text).unwrap_or_default();
+    Ok(MadeRun {
+        inputs: object(row.get(0)?),
+        replicate: row.get::<_, i64>(1)?.unsigned_abs() as usize,
+        source: row.get(2)?,
+        outputs: row.get::<_, Option<String>>(3)?.map(object),
+        attempts: row.get::<_, i64>(4)?.unsigned_abs() as usize,
+        seconds: row.get(5)?,
+        reason: row.get(6)?,
+    })
+}
+
+/// What hears of every run that is finished or has failed.
+pub type RunListener<'a> = Box<dyn Fn(&MadeRun) -> Result<()> + Send + Sync + 'a>;
+
 /// The ledger. Whoever changes it must hold the lock of the folder it lies in.
 ///
-/// Every change is on the disk when its function returns, but for the start of a run.
-pub struct RunLedger {
+/// Every change is on the disk when its function returns, but for the start of a run. That of a worker is in memory, and tells its listener of
+/// what is finished.
+pub struct RunLedger<'a> {
     connection: Mutex<Connection>,
     path: PathBuf,
     identity: String,
+    listener: Option<RunListener<'a>>,
 }
 
-impl RunLedger {
+impl RunLedger<'static> {
     /// Opens the ledger at `path`, and makes it where there is none.
     ///
     /// # Errors
@@ -198,7 +252,7 @@ impl RunLedger {
         };
         let (connection, identity) = open().map_err(|problem| refused(path, &problem))?;
         check_layout(&connection, path)?;
-        Ok(Self { connection: Mutex::new(connection), path: path.to_path_buf(), identity })
+        Ok(Self { connection: Mutex::new(connection), path: path.to_path_buf(), identity, listener: None })
     }
 
     /// Opens the ledger to look into it; `None` where there is none.
@@ -215,14 +269,7 @@ impl RunLedger {
             let connection = Connection::open_with_flags(path, flags)?;
             let connection = match prepare(&connection, path) {
                 // In a folder that may only be read nobody writes either.
-                Err(problem) if problem.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
-                    let uri = format!(
-                        "file:{}?immutable=1",
-                        path.display().to_string().replace('?', "%3f").replace('#', "%23")
-                    );
-                    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-                    Connection::open_with_flags(uri, flags)?
-                }
+                Err(problem) if problem.sqlite_error_code() == Some(ErrorCode::CannotOpen) => open_unchanging(path)?,
                 prepared => prepared.map(|()| connection)?,
             };
             if connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? == 0 {
@@ -233,7 +280,127 @@ impl RunLedger {
         };
         let Some((connection, identity)) = open().map_err(|problem| refused(path, &problem))? else { return Ok(None) };
         check_layout(&connection, path)?;
-        Ok(Some(Self { connection: Mutex::new(connection), path: path.to_path_buf(), identity }))
+        Ok(Some(Self { connection: Mutex::new(connection), path: path.to_path_buf(), identity, listener: None }))
+    }
+
+    /// As [`RunLedger::look`], without so much as a lock on a disk of another machine: there many workers look at once, and SQLite's locks cannot be
+    /// relied on. What is being written meanwhile may be missed.
+    ///
+    /// # Errors
+    /// As for [`RunLedger::open`].
+    pub fn glance(path: &Path) -> Result<Option<Self>> {
+        if !is_remote(path) {
+            return Self::look(path);
+        }
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let open = || -> rusqlite::Result<Option<(Connection, String)>> {
+            let connection = open_unchanging(path)?;
+            if connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? == 0 {
+                return Ok(None);
+            }
+            let identity = connection.query_row("SELECT identity FROM ledger", [], |row| row.get(0))?;
+            Ok(Some((connection, identity)))
+        };
+        let Some((connection, identity)) = open().map_err(|problem| refused(path, &problem))? else { return Ok(None) };
+        check_layout(&connection, path)?;
+        Ok(Some(Self { connection: Mutex::new(connection), path: path.to_path_buf(), identity, listener: None }))
+    }
+}
+
+impl<'a> RunLedger<'a> {
+    /// One in memory, whose processes are marked by `identity`, or by a text that no other ledger has; `listener` keeps what is finished.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn in_memory(identity: Option<String>, listener: RunListener<'a>) -> Result<Self> {
+        let path = PathBuf::from("runs in memory");
+        let identity = identity.unwrap_or_else(|| new_identity(&path));
+        let open = || -> rusqlite::Result<Connection> {
+            let connection = Connection::open_in_memory()?;
+            connection.execute_batch(TABLES)?;
+            connection.execute("INSERT INTO ledger VALUES (?1)", [&identity])?;
+            Ok(connection)
+        };
+        let connection = open().map_err(|problem| refused(&path, &problem))?;
+        Ok(Self { connection: Mutex::new(connection), path, identity, listener: Some(listener) })
+    }
+
+    /// Brings in runs that workers made, all of them or none. What is finished stays as it is. Returns how many were new.
+    ///
+    /// # Errors
+    /// A run whose outputs differ from those that the ledger has; what the system says.
+    pub fn bring_in(&self, simulator: &str, runs: &[MadeRun]) -> Result<usize> {
+        let differing = Cell::new(None);
+        let new = self.change(|t| {
+            let mut find = t.prepare("SELECT state, outputs FROM runs WHERE simulator = ?1 AND inputs = ?2 AND replicate = ?3")?;
+            let mut insert = t.prepare(
+                "INSERT INTO runs (simulator, inputs, replicate, source, state, outputs, attempts, seconds, reason)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+                 ON CONFLICT DO UPDATE SET state = ?5, outputs = ?6, attempts = attempts + ?7, seconds = ?8, reason = ?9, process_group = NULL",
+            )?;
+            let mut new = 0;
+            for run in runs {
+                let ((inputs, replicate), outputs) = (run.place(), run.outputs.clone().map(|o| Value::Object(o).to_string()));
+                let key = params![simulator, inputs, replicate as i64];
+                let read = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?));
+                if let Some((state, before)) = find.query_row(key, read).optional()? {
+                    if state == RunState::Done.name() {
+                        if outputs.is_some() && outputs != before {
+                            differing.set(Some(inputs));
+                            return Err(rusqlite::Error::QueryReturnedNoRows);
+                        }
+                        continue;
+                    }
+                    // A failure that is known is no news.
+                    if state == RunState::Failed.name() && outputs.is_none() {
+                        continue;
+                    }
+                }
+                let state = if outputs.is_some() { RunState::Done } else { RunState::Failed };
+                let attempts = run.attempts as i64;
+                let row = params![
+                    simulator, inputs, replicate as i64, run.source, state.name(), outputs, attempts, run.seconds, run.reason
+                ];
+                new += insert.execute(row)?;
+            }
+            Ok(new)
+        });
+        match differing.into_inner() {
+            Some(inputs) => Err(Error::failed(
+                self.path.display().to_string(),
+                format!(
+                    "a worker's run at {inputs} gave other outputs than the one that is there; nothing was brought in"
+                ),
+                "the simulator is random or has changed: remove that worker's file, or begin anew in another folder",
+            )),
+            None => new,
+        }
+    }
+
+    /// Tells the listener of a run.
+    fn tell(&self, id: i64) -> Result<()> {
+        let Some(listener) = &self.listener else { return Ok(()) };
+        let sql = format!("SELECT {MADE} FROM runs WHERE id = ?1");
+        listener(&self.with(|c| c.query_row(&sql, [id], made_run))?)
+    }
+
+    /// The runs of a simulator that have finished or failed, as workers tell of them.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn made(&self, simulator: &str) -> Result<Vec<MadeRun>> {
+        let sql = format!("SELECT {MADE} FROM runs WHERE simulator = ?1 AND state IN ('done', 'failed') ORDER BY id");
+        self.with(|c| c.prepare(&sql)?.query_map([simulator], made_run)?.collect())
+    }
+
+    /// Writes a copy of the ledger as it is now to a file that is not there yet.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn copy(&self, to: &Path) -> Result<()> {
+        self.with(|c| c.execute("VACUUM INTO ?1", [to.display().to_string()]).map(drop))
     }
 
     fn connection(&self) -> MutexGuard<'_, Connection> {
@@ -409,7 +576,8 @@ impl RunLedger {
         let sql = "UPDATE runs SET state = 'done', outputs = ?2, seconds = ?3, reason = NULL, process_group = NULL
                    WHERE id = ?1";
         let outputs = outputs_json(outputs);
-        self.with(|c| c.execute(sql, params![id, outputs, seconds]).map(drop))
+        self.with(|c| c.execute(sql, params![id, outputs, seconds]).map(drop))?;
+        self.tell(id)
     }
 
     /// Notes that a run failed.
@@ -418,7 +586,8 @@ impl RunLedger {
     /// What the system says.
     pub fn fail(&self, id: i64, reason: &str, seconds: Option<f64>) -> Result<()> {
         let sql = "UPDATE runs SET state = 'failed', reason = ?2, seconds = ?3, process_group = NULL WHERE id = ?1";
-        self.with(|c| c.execute(sql, params![id, reason, seconds]).map(drop))
+        self.with(|c| c.execute(sql, params![id, reason, seconds]).map(drop))?;
+        self.tell(id)
     }
 
     /// Makes runs pending again: those that were interrupted, or are to be tried once more.
@@ -468,6 +637,12 @@ fn prepare(connection: &Connection, path: &Path) -> rusqlite::Result<()> {
     })?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)
+}
+
+/// Opens a file that nobody writes.
+fn open_unchanging(path: &Path) -> rusqlite::Result<Connection> {
+    let uri = format!("file:{}?immutable=1", path.display().to_string().replace('?', "%3f").replace('#', "%23"));
+    Connection::open_with_flags(uri, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
 }
 
 /// Whether a file lies on a disk of another machine.
