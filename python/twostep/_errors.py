@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 
 class Error(Exception):
@@ -19,6 +19,17 @@ class Error(Exception):
         self.place, self.found, self.repair = place, found, repair
         text = f"{place}: {found}" if place else found
         super().__init__(f"{text}; {repair}" if repair else text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # From other processes it comes back as it was, whatever it takes to make one.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[Error], args: tuple[Any, ...], state: dict[str, Any]) -> Error:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class InvalidError(Error, ValueError):

@@ -157,12 +157,13 @@ class Host:
         function: Optional[Callable[..., Any]] = None,
         workers: int = 1,
         executor: Optional[Executor] = None,
+        quiet: bool = False,
     ) -> None:
         self._function = function
         self._executor = executor
         self._threads: Optional[Threads] = None
         self._workers = workers
-        self._progress = Progress()
+        self._progress = Progress(not quiet)
         self._broken: Optional[BrokenExecutor] = None
         self._failures: list[tuple[dict[str, float], BaseException]] = []
         if function is not None and isinstance(executor, ProcessPoolExecutor):

@@ -29,17 +29,18 @@ def _in_notebook() -> bool:
 class Progress:
     """Shows what the work reports on standard error."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown: bool = True) -> None:
+        self._shown = shown and _shown
         self._what: Optional[str] = None
         self._setting = ""
         self._began = self._line_at = time.monotonic()
         self._before = 0
         self._width = 0
-        self._moves = _shown and (sys.stderr.isatty() or _in_notebook())
+        self._moves = self._shown and (sys.stderr.isatty() or _in_notebook())
 
     def report(self, what: str, done: int, total: int) -> None:
         """``done`` of ``total`` pieces of ``what`` are finished."""
-        if not _shown:
+        if not self._shown:
             return
         if what == "settings":
             self._setting = f"setting {done + 1} of {total}, " if total > 1 and done < total else ""
@@ -65,7 +66,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """A line worth keeping."""
-        if _shown:
+        if self._shown:
             self._clear()
             print(text, file=sys.stderr, flush=True)
 

@@ -20,6 +20,7 @@ from ._errors import Error, InvalidError, StudyWarning
 from ._function import Done, Host, name_of
 from ._propagation import Propagation
 from ._results import Calibration, Enough, Fit, Inference, Verification, frame_of, value_of
+from ._share import AnyExecutor, Fingerprints, Pool, share_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +84,16 @@ class Stages:
     _temporary: Path
     _warned: set[str]
 
-    def _host(self) -> Host:
+    _base: Path
+
+    def _host(self, quiet: bool = False) -> Host:
+        raise NotImplementedError
+
+    def _fingerprints(self) -> Fingerprints:
+        raise NotImplementedError
+
+    @property
+    def _file(self) -> str:
         raise NotImplementedError
 
     def _open(self) -> _twostep.Project:
@@ -196,15 +206,22 @@ class Stages:
         i_trials: Optional[int] = None,
         truth: Optional[str] = None,
         noise: Optional[specs.Distribution] = None,
+        *,
+        executor: Optional[AnyExecutor] = None,
     ) -> Calibration:
         """Checks by simulation whether the study's intervals may be believed.
 
         ``t_trials`` surrogates are trained on runs of their own, and with each, ``i_trials`` truths are inferred from data that
         ``truth`` says where to take from: ``"simulator"``, ``"surrogate-prior"`` or ``"held-out-runs"``. They replace the study's.
-        Trials are kept as they come: a second call does only what is missing.
+        Trials are kept as they come: a second call does only what is missing. ``executor``, a Dask client or any executor of
+        ``concurrent.futures``, has them done elsewhere; the result is the same.
         """
         given = {"t_trials": t_trials, "i_trials": i_trials, "truth": truth, "noise": noise}
         self._replace("calibrate", specs.Calibrate, given)
+        if executor is not None:
+            pool = Pool(executor)
+            self._work(lambda host: self._project.prepare_trials(host))
+            share_out(self, pool, "trials", self._project.missing_trials())
         found = Calibration(self._work(lambda host: self._project.calibrate(host)))
         self._tell(found.notes)
         return found

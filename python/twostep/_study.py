@@ -22,6 +22,7 @@ from . import _twostep
 from ._errors import InvalidError, Problem, StudyWarning
 from ._function import Host, check_names, fingerprint_of, name_of, place_of
 from ._propagation import methods_of
+from ._share import AnyExecutor, Fingerprints, Payload, Pool, share_out
 from ._stages import Stages
 from ._surrogate import callers
 
@@ -40,7 +41,6 @@ _NAMED: dict[str, type[specs.Spec]] = {
 }
 # Tables that may be given as objects: section and key.
 _TABLES = (("simulator", "table"), ("design", "points"), ("train", "import"), ("measurements", "file"))
-
 
 class Study(Stages):
     """An expensive simulator, its unknown inputs, and measurements of its outputs.
@@ -81,6 +81,8 @@ class Study(Stages):
 
     _sections: dict[str, Any]
     _origin: Optional[Study] = None
+    # What functions are known by, where the study was sent here: their sources need not be.
+    _sent: Optional[Fingerprints] = None
 
     def __init__(
         self,
@@ -130,9 +132,29 @@ class Study(Stages):
         simulator = self._sections["simulator"]
         # Once: what a function captures may change while it runs.
         self._function = fingerprint_of(simulator.function) if isinstance(simulator, specs.Function) else None
+        if self._sent is not None:
+            self._function = self._sent[0]
         self._warned: set[str] = set()
         self._project = self._open()
-        self._warn()
+        if self._sent is None:
+            self._warn()
+
+    @classmethod
+    def _of_payload(cls, payload: Payload) -> Study:
+        """A study that was sent to this process to work on, with the results that its work needs."""
+        study = cls.__new__(cls)
+        study._sections, study._sent = payload.sections, payload.fingerprints
+        study._start(payload.file, payload.base, None)
+        for name, content in payload.files.items():
+            path = study._folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return study
+
+    def _fingerprints(self) -> Fingerprints:
+        """What the study's functions are known by: its simulator, its surrogates, its methods."""
+        surrogates = [caller.fingerprint for _, caller in callers(self._sections)]
+        return self._function, surrogates, [method.fingerprint for method in methods_of(self._sections)]
 
     @property
     def _file(self) -> str:
@@ -149,8 +171,13 @@ class Study(Stages):
         """The study as the library has it, checked."""
         simulator = self._sections["simulator"]
         text = self._text(self._temporary)
-        brought = (self._function, callers(self._sections), methods_of(self._sections))
-        project = _twostep.Project(text, self._file, self._base, self._folder, *brought)
+        surrogates, methods = callers(self._sections), methods_of(self._sections)
+        if self._sent is not None:
+            for (_, caller), fingerprint in zip(surrogates, self._sent[1]):
+                caller.fingerprint = fingerprint
+            for method, fingerprint in zip(methods, self._sent[2]):
+                method.fingerprint = fingerprint
+        project = _twostep.Project(text, self._file, self._base, self._folder, self._function, surrogates, methods)
         if isinstance(simulator, specs.Function):
             check_names(simulator.function, project.run_inputs())
         return project
@@ -329,36 +356,48 @@ class Study(Stages):
         """Where results are kept."""
         return self._folder
 
-    def _host(self) -> Host:
+    def _host(self, quiet: bool = False) -> Host:
         simulator = self._sections["simulator"]
         function = simulator.function if isinstance(simulator, specs.Function) else None
-        return Host(function, getattr(simulator, "concurrency", None) or 1, self._executor)
+        return Host(function, getattr(simulator, "concurrency", None) or 1, self._executor, quiet)
 
     def simulate(
         self,
         workers: Optional[int] = None,
         *,
-        executor: Optional[Executor] = None,
+        executor: Optional[AnyExecutor] = None,
         only: Union[str, int] = "pending",
         changed: str = "ask",
     ) -> pd.DataFrame:
         """Makes the runs of the design that are missing, and returns all runs: one a row, failures among them.
 
-        ``workers`` runs are made at once: of a function in this process, by threads; ``executor`` makes them in any other way, such
-        as ``ProcessPoolExecutor``. ``only="failed"`` makes failed ones again, or the run of a number. ``changed`` says what to do
-        with finished runs of a function that has changed: ``"ask"``, ``"keep"`` or ``"rerun"``.
+        ``workers`` runs are made at once: of a function in this process, by threads; ``executor``, such as a Dask client or a
+        ``ProcessPoolExecutor``, makes them elsewhere, one a task. ``only="failed"`` makes failed ones again, or the run of a number.
+        ``changed`` says what to do with finished runs of a function that has changed: ``"ask"``, ``"keep"`` or ``"rerun"``.
         """
-        if executor is not None and self._function is None:
-            found = "only a function in this process can be given to an executor"
-            raise InvalidError(found, "executor", "leave it out: workers says how many runs are made at once")
+        pool = None if executor is None else Pool(executor)
+        if workers is None and pool is not None and self._function is not None:
+            workers = pool.size()
         if workers is not None:
             self._set_workers(workers)
-        self._executor = executor
+        if pool is not None and self._function is None:
+            self._share_runs(pool, only)
+        elif pool is not None:
+            self._executor = pool.executor
         try:
             self._work(lambda host: self._project.make_runs(host, str(only), changed))
         finally:
             self._executor = None
         return self.runs()
+
+    def _share_runs(self, pool: Pool, only: Union[str, int]) -> None:
+        """Has runs of a simulator that is no function of this process made by an executor."""
+        if isinstance(self._sections["simulator"], (specs.Builtin, specs.Table)):
+            found = "its runs are no work that could be shared out"
+            raise InvalidError(found, "executor", "leave it out")
+        if only not in ("pending", "failed"):
+            raise InvalidError("a single run is not shared out", "executor", "leave it out")
+        share_out(self, pool, "runs", self._project.runs_to_make(only == "failed"))
 
     def _set_workers(self, workers: int) -> None:
         simulator = self._sections["simulator"]

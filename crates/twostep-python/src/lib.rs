@@ -51,6 +51,7 @@ fn _twostep(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(simulator::python_parts, module)?)?;
     module.add_function(wrap_pyfunction!(document::read_toml, module)?)?;
     module.add_function(wrap_pyfunction!(document::write_toml, module)?)?;
+    module.add_class::<project::Collector>()?;
     module.add_class::<project::Project>()?;
     module.add_class::<results::Setting>()?;
     module.add_class::<results::Calibrations>()?;

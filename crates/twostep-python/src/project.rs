@@ -8,17 +8,18 @@ use crate::results::{Calibrations, Server, Setting, columns};
 use crate::simulator::HostFunction;
 use crate::surrogate::{PythonSurrogate, try_out};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use serde_json::to_value;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use twostep::Error;
 use twostep::infer::propagation::Method;
 use twostep::monitor::Monitor;
 use twostep::report::{self, Format, Report};
-use twostep::run::{self, Changed, Findings, Only, SettingResult, StudyPlan};
+use twostep::run::{self, Changed, Findings, Only, SettingResult, StudyPlan, TrialUnit};
 use twostep::serve::listen;
 use twostep::simulate::SharedFunction;
+use twostep::store::{Journal, Made};
 use twostep::study::{
     self, Host, MeasurementSource, Problem, Severity, Stage, parse_with, read_measurements, unused_columns,
 };
@@ -30,6 +31,35 @@ use twostep::table::write_atomically;
 pub(crate) struct Project {
     project: Arc<run::Project>,
     line: Arc<Line>,
+}
+
+/// The right to keep what workers make, until it is closed.
+#[pyclass(module = "twostep._twostep", frozen)]
+pub(crate) struct Collector {
+    project: Arc<run::Project>,
+    collector: Mutex<Option<run::Collector>>,
+}
+
+#[pymethods]
+impl Collector {
+    /// Keeps what a worker made: how many results were new, and how many known.
+    fn keep(&self, py: Python<'_>, source: &str, made: &[u8]) -> PyResult<[usize; 2]> {
+        guarded(py, || {
+            let kept = py.detach(|| {
+                let mut collector = self.collector.lock().unwrap_or_else(PoisonError::into_inner);
+                match collector.as_mut() {
+                    Some(collector) => collector.keep_lines(&self.project, source, made),
+                    None => Err(Error::failed(source, "came after the end of the work", "report this as a bug")),
+                }
+            });
+            kept.map_err(|error| raise(py, error))
+        })
+    }
+
+    /// Gives the folder back.
+    fn close(&self) {
+        drop(self.collector.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
 }
 
 /// Label of a setting, stage, whether it is fresh, why not or when it was made.
@@ -232,6 +262,59 @@ impl Project {
     fn calibrate(&self, py: Python<'_>, host: &Bound<'_, PyAny>) -> PyResult<Calibrations> {
         let calibrations = drive(py, host, &self.line, |monitor| self.project.calibrate(monitor))?;
         Ok(Calibrations { project: self.project.clone(), calibrations })
+    }
+
+    /// Makes the runs of the study itself, where its trials need them.
+    fn prepare_trials(&self, py: Python<'_>, host: &Bound<'_, PyAny>) -> PyResult<()> {
+        drive(py, host, &self.line, |monitor| self.project.prepare_trials(monitor))
+    }
+
+    /// Setting and number of every T-trial that lacks some outcome.
+    fn missing_trials(&self, py: Python<'_>) -> PyResult<Vec<(usize, usize)>> {
+        guarded(py, || {
+            let units = py.detach(|| self.project.missing_trials()).map_err(|error| raise(py, error))?;
+            Ok(units.into_iter().map(|unit| (unit.setting, unit.t_trial)).collect())
+        })
+    }
+
+    /// Number of every run that the study asks for and that has no outcome, or that failed.
+    fn runs_to_make(&self, py: Python<'_>, failed: bool) -> PyResult<Vec<usize>> {
+        guarded(py, || py.detach(|| self.project.runs_to_make(failed)).map_err(|error| raise(py, error)))
+    }
+
+    /// Does T-trials, and returns what came of them for a collector elsewhere.
+    fn try_units<'py>(
+        &self,
+        py: Python<'py>,
+        host: &Bound<'py, PyAny>,
+        units: Vec<(usize, usize)>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let units: Vec<TrialUnit> =
+            units.into_iter().map(|(setting, t_trial)| TrialUnit { setting, t_trial }).collect();
+        let made = drive(py, host, &self.line, |monitor| self.project.try_units(&units, monitor))?;
+        Ok(PyBytes::new(py, &Journal::<Made>::bytes(&made)))
+    }
+
+    /// Makes runs by their numbers, and returns them for a collector elsewhere.
+    fn make_units<'py>(
+        &self,
+        py: Python<'py>,
+        host: &Bound<'py, PyAny>,
+        runs: Vec<usize>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let made = drive(py, host, &self.line, |monitor| self.project.make_units(&runs, monitor))?;
+        Ok(PyBytes::new(py, &Journal::<Made>::bytes(&made)))
+    }
+
+    /// Writes what workers elsewhere need of the results into another folder.
+    fn copy_for_workers(&self, py: Python<'_>, to: PathBuf) -> PyResult<()> {
+        guarded(py, || py.detach(|| self.project.copy_for_workers(&to)).map_err(|error| raise(py, error)))
+    }
+
+    /// Takes the folder, to keep what workers make.
+    fn collector(&self, py: Python<'_>) -> PyResult<Collector> {
+        let collector = guarded(py, || py.detach(|| self.project.collector()).map_err(|error| raise(py, error)))?;
+        Ok(Collector { project: self.project.clone(), collector: Mutex::new(Some(collector)) })
     }
 
     /// Whether the runs of each setting were enough, as `enough.json` has it.

@@ -183,10 +183,7 @@ impl Project {
     /// A study that cannot be calibrated, a folder that cannot be used, or an interruption.
     pub fn calibrate(&self, monitor: &dyn Monitor) -> Result<Vec<Calibration>> {
         let mut workplace = None;
-        // First, so that the plan knows which of them can be held out.
-        for index in (0..self.settings.len()).filter(|&i| needs_own_runs(&self.settings[i].study)) {
-            self.run_setting(index, Stage::Simulate, &mut workplace, monitor)?;
-        }
+        self.prepare(&mut workplace, monitor)?;
         let mut out: Vec<Calibration> = Vec::new();
         for (index, plan) in self.calibration_plan()?.into_iter().enumerate() {
             monitor.progress("settings", index, self.settings.len());
@@ -200,6 +197,22 @@ impl Project {
         let json = format!("{:#}\n", calibration_json(self, &out));
         write_atomically(&self.folder.join(SUMMARY), json.as_bytes())?;
         Ok(out)
+    }
+
+    /// Makes the runs of the study itself, where trials need them: what else can be done elsewhere.
+    ///
+    /// # Errors
+    /// As for [`Project::run`].
+    pub fn prepare_trials(&self, monitor: &dyn Monitor) -> Result<()> {
+        self.prepare(&mut None, monitor)
+    }
+
+    fn prepare(&self, workplace: &mut Option<Workplace>, monitor: &dyn Monitor) -> Result<()> {
+        // First, so that the plan knows which of them can be held out.
+        for index in (0..self.settings.len()).filter(|&i| needs_own_runs(&self.settings[i].study)) {
+            self.run_setting(index, Stage::Simulate, workplace, monitor)?;
+        }
+        Ok(())
     }
 
     /// What the statistics need to know of a setting.

@@ -236,7 +236,7 @@ impl Project {
                 }
             }
             Task::Simulate | Task::Infer => {
-                missing.extend(self.missing_runs()?.into_iter().map(|run| (run, format!("run {}", run + 1))));
+                missing.extend(self.runs_to_make(false)?.into_iter().map(|run| (run, format!("run {}", run + 1))));
             }
         }
         if !is_one_division {
@@ -317,6 +317,19 @@ fn files_of(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
 }
 
 impl Collector {
+    /// Keeps what a worker sent, as [`Collector::keep`].
+    ///
+    /// # Errors
+    /// As there; what is no journal.
+    pub fn keep_lines(&mut self, project: &Project, source: &str, lines: &[u8]) -> Result<[usize; 2]> {
+        let mut counts = [0, 0];
+        for section in Journal::<Made>::parse(lines, source, None)? {
+            let [new, known] = self.keep(project, source, section)?;
+            counts = [counts[0] + new, counts[1] + known];
+        }
+        Ok(counts)
+    }
+
     /// Keeps what a worker made of one campaign or simulator, called `source` in errors; how many results were new, and how many known.
     ///
     /// # Errors
@@ -392,18 +405,22 @@ impl Collector {
 }
 
 impl Project {
-    /// Numbers, from zero, of the runs that the study asks for and that have no outcome.
-    fn missing_runs(&self) -> Result<Vec<usize>> {
+    /// Numbers, from zero, of the runs that the study asks for and that have no outcome, or of those that `failed`.
+    ///
+    /// # Errors
+    /// A ledger or a design that cannot be read.
+    pub fn runs_to_make(&self, failed: bool) -> Result<Vec<usize>> {
         let (mut out, mut first) = (Vec::new(), 0);
         let ledger = self.ledger()?;
         for (simulator, settings) in self.settings_by_simulator() {
             let made = ledger.as_ref().map(|ledger| ledger.made(&simulator)).transpose()?.unwrap_or_default();
-            let made: HashSet<(String, usize)> = made.iter().map(|run| run.place()).collect();
+            let made: HashMap<(String, usize), bool> =
+                made.iter().map(|run| (run.place(), run.outputs.is_none())).collect();
+            let is_to_make =
+                |point: &(String, usize)| made.get(point).map_or(!failed, |has_failed| failed && *has_failed);
             let studies: Vec<_> = settings.iter().map(|&setting| &self.settings[setting].study).collect();
             let points = super::runs::asked_points(&studies)?;
-            out.extend(
-                points.iter().enumerate().filter(|(_, point)| !made.contains(point)).map(|(run, _)| first + run),
-            );
+            out.extend(points.iter().enumerate().filter(|(_, point)| is_to_make(point)).map(|(run, _)| first + run));
             first += points.len();
         }
         Ok(out)

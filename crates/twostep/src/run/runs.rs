@@ -949,8 +949,8 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Makes those runs that studies of one simulator ask for, which belong to a share and are pending or failed; how many all of them ask for, and how
-/// many belong to it. Runs are numbered from `first` on, each once, in the order of the designs.
+/// Makes those runs that studies of one simulator ask for, which belong to a share and are in a state, or else are not done; how many all of them ask
+/// for, and how many belong to it. Runs are numbered from `first` on, each once, in the order of the designs.
 ///
 /// # Errors
 /// As for [`Project::make_runs`].
@@ -960,7 +960,7 @@ pub(super) fn make_shared(
     siblings: Vec<String>,
     first: usize,
     of_share: &dyn Fn(usize) -> bool,
-    only: &Only,
+    state: Option<RunState>,
     monitor: &dyn Monitor,
 ) -> Result<[usize; 2]> {
     let mut runner = Runner::open(studies[0], bench, siblings)?;
@@ -971,9 +971,9 @@ pub(super) fn make_shared(
     }
     runner.study = studies[0];
     let own: Vec<i64> = ids.iter().enumerate().filter(|(u, _)| of_share(first + u)).map(|(_, id)| *id).collect();
-    let wanted = if *only == Only::Failed { RunState::Failed } else { RunState::Pending };
+    let is_wanted = |run: &Run| state.map_or(run.state != RunState::Done, |state| run.state == state);
     let runs = own.iter().map(|id| runner.ledger.run(*id)).collect::<Result<Vec<_>>>()?;
-    let runs: Vec<Run> = runs.into_iter().flatten().filter(|run| run.state == wanted).collect();
+    let runs: Vec<Run> = runs.into_iter().flatten().filter(is_wanted).collect();
     runner.ledger.reset(&runs.iter().map(|run| run.id).collect::<Vec<_>>())?;
     runner.make_all(&runs, monitor)?;
     Ok([ids.len(), own.len()])

@@ -1,14 +1,16 @@
 //! Shares of work that is divided among processes and machines: what each of them does, without writing where others write.
 
 use super::calibrate::heading;
-use super::runs::{self, Bench, Only};
+use super::runs::{self, Bench};
 use super::trials::{Trier, needs_own_runs};
 use super::{CalibrationPlan, Project};
 use crate::calibrate::{self, Trial, TrialSink};
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
 use crate::monitor::Monitor;
-use crate::store::{Asked, Journal, Made, MadeRun, RUNS, RunLedger, Section, Shard, Shards, Share, TPosteriors, Task};
+use crate::store::{
+    Asked, Journal, Made, MadeRun, RUNS, RunLedger, RunState, Section, Shard, Shards, Share, TPosteriors, Task,
+};
 use crate::study::{Stage, Study, digest};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -152,9 +154,8 @@ impl Project {
                 made.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(new);
                 Ok(())
             };
-            let work = std::path::absolute(self.root.join("away")).unwrap_or_else(|_| self.root.join("away"));
             let t_posteriors = TPosteriors::beside(&self.journal(&plan.fingerprint));
-            let worker = Worker { keep: &keep, made: Vec::new(), work, t_posteriors };
+            let worker = Worker { keep: &keep, made: Vec::new(), work: self.away(), t_posteriors };
             self.try_away(setting, &t_trials, kept, worker, monitor)?;
             Ok((heading(&plan.fingerprint, None), made.into_inner().unwrap_or_else(PoisonError::into_inner)))
         };
@@ -280,9 +281,9 @@ impl Project {
             let bench = self.bench_away(study, &sorted_out(before).1, work_of(&path), &keep)?;
             let asked: Vec<&Study> = settings.iter().map(|&setting| &self.settings[setting].study).collect();
             let of_share = |unit: usize| share.has(unit);
-            let only = if failed { Only::Failed } else { Only::Pending };
+            let state = if failed { RunState::Failed } else { RunState::Pending };
             let [units, own] =
-                runs::make_shared(&asked, bench, self.simulators(), done.units, &of_share, &only, monitor)?;
+                runs::make_shared(&asked, bench, self.simulators(), done.units, &of_share, Some(state), monitor)?;
             done.units += units;
             done.own += own;
             done.new += new.into_inner();
@@ -290,6 +291,36 @@ impl Project {
             done.files.push(path);
         }
         Ok(done)
+    }
+
+    /// Makes runs that the study asks for, by their numbers in the order of the designs, away from where results are kept, as [`Project::try_units`].
+    ///
+    /// # Errors
+    /// As for [`Project::make_runs`].
+    pub fn make_units(&self, runs: &[usize], monitor: &dyn Monitor) -> Result<Vec<Section<Made>>> {
+        self.refuse_unshared_runs()?;
+        let (mut first, mut out) = (0, Vec::new());
+        for (simulator, settings) in self.settings_by_simulator() {
+            let made = Mutex::new(Vec::new());
+            let keep = |new: &[Made]| {
+                made.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(new);
+                Ok(())
+            };
+            let asked: Vec<&Study> = settings.iter().map(|&setting| &self.settings[setting].study).collect();
+            let bench = self.bench_away(asked[0], &[], self.away(), &keep)?;
+            let is_asked = |unit: usize| runs.contains(&unit);
+            // Those that failed before are made again, once they are asked for.
+            let [units, _] = runs::make_shared(&asked, bench, self.simulators(), first, &is_asked, None, monitor)?;
+            first += units;
+            out.push((heading(&simulator, None), made.into_inner().unwrap_or_else(PoisonError::into_inner)));
+        }
+        Ok(out)
+    }
+
+    /// Where runs of a worker elsewhere work.
+    fn away(&self) -> PathBuf {
+        let folder = self.root.join("away");
+        std::path::absolute(&folder).unwrap_or(folder)
     }
 
     /// Refuses to share out runs that are no work, or that nobody can make here.

@@ -176,9 +176,17 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
             found => found.map_err(|e| Error::file(path, e, REPAIR))?,
         };
         let end = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |newline| newline + 1);
+        Ok((Self::parse(&bytes[..end], &path.display().to_string(), fingerprint)?, end as u64))
+    }
+
+    /// The sections of a journal's whole lines; `place` is what errors call it. None may have another fingerprint, where one is given.
+    ///
+    /// # Errors
+    /// What is no journal of such results.
+    pub fn parse(lines: &[u8], place: &str, fingerprint: Option<&str>) -> Result<Vec<Section<R>>> {
         let mut out: Vec<Section<R>> = Vec::new();
-        for (n, line) in bytes[..end].split_inclusive(|b| *b == b'\n').enumerate() {
-            let wrong = |found: &str| Err(Error::invalid(format!("{}:{}", path.display(), n + 1), found, REPAIR));
+        for (n, line) in lines.split_inclusive(|b| *b == b'\n').enumerate() {
+            let wrong = |found: &str| Err(Error::invalid(format!("{place}:{}", n + 1), found, REPAIR));
             match (serde_json::from_slice(line), out.last_mut()) {
                 (Ok(Line::Heading(heading)), _) if fingerprint.is_some_and(|own| heading.fingerprint != own) => {
                     return wrong("holds trials of another study");
@@ -188,7 +196,7 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
                 _ => return wrong("is no line of a journal of trials"),
             }
         }
-        Ok((out, end as u64))
+        Ok(out)
     }
 }
 
@@ -270,7 +278,7 @@ mod tests {
         drop(journal);
         // Another version goes on, and both are named.
         let newer = Heading { version: "2".into(), ..heading.clone() };
-        let (journal, kept) = Journal::open(&path, newer.clone()).unwrap();
+        let (journal, kept) = Journal::<Trial>::open(&path, newer.clone()).unwrap();
         assert_eq!((kept.len(), journal.made_by()), (3, vec![heading, newer]));
         let mut broken = whole;
         broken[0] = b'?';

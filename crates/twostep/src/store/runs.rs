@@ -792,7 +792,7 @@ fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
 mod tests {
     use super::*;
 
-    fn ledger(test: &str) -> (PathBuf, RunLedger) {
+    fn ledger(test: &str) -> (PathBuf, RunLedger<'static>) {
         let folder = std::env::temp_dir().join(format!("twostep-runs-{}-{test}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
