@@ -193,7 +193,7 @@ fn what_does_not_belong_together_is_refused() {
     let other = file(&small.replace("degree = 3", "degree = 2"), "other.toml", "other");
     refused(&[own.clone(), other], "is of another study, other.toml");
     let changed = file(&small.replace("degree = 3", "degree = 2"), "study.toml", "changed");
-    refused(&[changed.clone()], "before it was changed");
+    refused(std::slice::from_ref(&changed), "before it was changed");
     let text = std::fs::read_to_string(&own).unwrap();
     let version = place.0.join("version.jsonl");
     std::fs::write(&version, text.replace(&format!("\"version\":\"{VERSION}\""), "\"version\":\"0.0.1\"")).unwrap();

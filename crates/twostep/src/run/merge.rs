@@ -123,7 +123,7 @@ impl Project {
             let sections = Journal::<Made>::sections(&path)?;
             read.push((path, sections));
         }
-        let project = self.as_asked(&read)?;
+        let project = self.asked_for(&read)?;
         let known = project.fingerprints();
         let (mut wrong, mut merged) = (Vec::new(), Merged::default());
         let mut chosen: Vec<(PathBuf, Section<Made>)> = Vec::new();
@@ -176,7 +176,7 @@ impl Project {
     }
 
     /// The project with the calibration that the shares were asked for: the largest of them.
-    fn as_asked(self, read: &[(PathBuf, Vec<Section<Made>>)]) -> Result<Self> {
+    fn asked_for(self, read: &[(PathBuf, Vec<Section<Made>>)]) -> Result<Self> {
         let name = self.settings[0].study.file_name();
         let shards = read.iter().flat_map(|(_, sections)| sections).filter_map(|(head, _)| head.shard.as_ref());
         let asked: Vec<Asked> = shards.filter(|shard| shard.study == name).filter_map(|shard| shard.asked).collect();

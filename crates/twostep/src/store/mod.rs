@@ -216,8 +216,8 @@ impl Folder {
             entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         // Left by a process that was killed before it wrote its ledger, or by workers, which write none.
         others.retain(|name| {
-            ![LOCK, SHARDS, TRIALS].contains(&name.as_str())
-                && !(name.starts_with(&format!(".{LEDGER}.")) && name.ends_with(".tmp"))
+            let is_left_over = name.starts_with(&format!(".{LEDGER}.")) && name.ends_with(".tmp");
+            !is_left_over && ![LOCK, SHARDS, TRIALS].contains(&name.as_str())
         });
         others.sort();
         if others.is_empty() {
