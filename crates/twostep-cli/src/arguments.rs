@@ -2,7 +2,7 @@
 
 use crate::commands::{
     calibrate, check, compare, design, enough, figures, import, infer, merge, methods, new, paper, predict, report,
-    run, runs, serve, simulate, status, train, verify,
+    run, runs, serve, simulate, status, submit, train, verify,
 };
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -68,9 +68,12 @@ pub(crate) enum Command {
     /// Check by simulation whether the intervals of a study may be believed
     #[command(after_long_help = calibrate::COLUMNS)]
     Calibrate(calibrate::Calibrate),
-    /// Bring together what shards of a calibration or of simulator runs have done
+    /// Bring together what shards of a calibration, of simulator runs or of fits have done
     #[command(after_long_help = merge::ABOUT)]
     Merge(merge::Merge),
+    /// Write, and if you like submit, a Slurm job array of shards with its merge
+    #[command(after_long_help = submit::ABOUT)]
+    Submit(submit::Submit),
     /// Make the report and the files beside it anew, from finished results
     #[command(after_long_help = report::ABOUT)]
     Report(report::Report),

@@ -19,7 +19,7 @@ use twostep::report::{self, Format, Report};
 use twostep::run::{self, Changed, Findings, Only, SettingResult, StudyPlan, TrialUnit};
 use twostep::serve::listen;
 use twostep::simulate::SharedFunction;
-use twostep::store::{Journal, Made};
+use twostep::store::{Journal, Made, Task};
 use twostep::study::{
     self, Host, MeasurementSource, Problem, Severity, Stage, parse_with, read_measurements, unused_columns,
 };
@@ -279,7 +279,10 @@ impl Project {
 
     /// Number of every run that the study asks for and that has no outcome, or that failed.
     fn runs_to_make(&self, py: Python<'_>, failed: bool) -> PyResult<Vec<usize>> {
-        guarded(py, || py.detach(|| self.project.runs_to_make(failed)).map_err(|error| raise(py, error)))
+        guarded(py, || {
+            let units = py.detach(|| self.project.units(Task::Simulate, failed)).map_err(|error| raise(py, error))?;
+            Ok(units.to_do.into_iter().map(|(run, _)| run).collect())
+        })
     }
 
     /// Does T-trials, and returns what came of them for a collector elsewhere.

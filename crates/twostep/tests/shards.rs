@@ -218,6 +218,58 @@ fn what_does_not_belong_together_is_refused() {
     assert!(notes.iter().any(|note| note.contains("before it was changed were left alone")), "{notes:?}");
 }
 
+#[test]
+fn fits_of_e_post_are_shared_out() {
+    let place = Place::new("fits");
+    let text = STUDY
+        .replace("draws = 50", "draws = 12")
+        .replace(
+            "methods = [\"e-lik\", \"point\"]",
+            "methods = [\"e-post\", \"point\"]\nengine = \"nuts\"\ndraws = 240\n[infer.nuts]\nfits = \"all\"\nchains = 2\nwarmup = 100\ndraws = 40",
+        )
+        .replace("draws = 50", "draws = 12");
+    let project = |results: &str| place.project(&text, results);
+    let problem = project("results").infer_share(share(1, 3), &Silent).unwrap_err();
+    assert!(problem.to_string().contains("`twostep train STUDY` first"), "{problem}");
+    project("results").run(Stage::Train, &Silent).unwrap();
+    // Both settings of the sweep, twelve T-draws each; the last share first.
+    let mut new = 0;
+    for number in [3, 1] {
+        let done = project("results").infer_share(share(number, 3), &Silent).unwrap();
+        assert_eq!((done.units, done.own, done.new), (24, 8, 8));
+        new += done.new;
+    }
+    let (_, merged) = project("results").merge(&[]).unwrap();
+    assert_eq!((merged.new, merged.tasks.as_slice()), (new, [Task::Infer].as_slice()));
+    let words: Vec<&str> = merged.missing.iter().map(|missing| missing.words.as_str()).collect();
+    assert_eq!(words.len(), 1);
+    assert!(words[0].starts_with("shard 2/3 has no file: T-draw 2 of design.runs = 10, T-draw 5"), "{words:?}");
+    // What another share has made and was merged is not made again.
+    assert_eq!(project("results").infer_share(share(1, 1), &Silent).unwrap().new, 8);
+    let (merged, found) = project("results").merge(&[]).unwrap();
+    assert!(found.missing.is_empty());
+    let shared = merged.run(Stage::Infer, &Silent).unwrap();
+    let local = project("local").run(Stage::Infer, &Silent).unwrap();
+    for (shared, local) in shared.iter().zip(&local) {
+        assert_eq!(format!("{:?}", shared.posteriors), format!("{:?}", local.posteriors));
+    }
+    let csv = |results: &str| {
+        files(&place.0.join(results)).into_iter().filter(|(name, _)| name.extension().is_some_and(|e| e == "csv"))
+    };
+    assert!(csv("results").eq(csv("local")));
+    // Fits that are no work of their own are refused with the reason.
+    for (from, to, why) in [
+        ("fits = \"all\"", "fits = \"needed\"", "no more T-draws than it needs"),
+        ("engine = \"nuts\"", "engine = \"grid\"", "by the engine grid"),
+        ("\"e-post\", ", "", "does not ask for e-post"),
+    ] {
+        let other = place.project(&text.replace(from, to), "other");
+        other.run(Stage::Train, &Silent).unwrap();
+        let problem = other.infer_share(share(1, 3), &Silent).unwrap_err().to_string();
+        assert!(problem.contains(why), "{problem}");
+    }
+}
+
 /// Sixteen runs of a command, two of which fail at first.
 #[cfg(unix)]
 #[test]

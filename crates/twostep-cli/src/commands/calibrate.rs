@@ -42,6 +42,19 @@ const MAX_SPOKEN: usize = 4;
 pub(crate) struct Calibrate {
     /// The study file
     study: PathBuf,
+    #[command(flatten)]
+    trials: Trials,
+    /// Say what it would cost, and stop
+    #[arg(long)]
+    dry_run: bool,
+    /// Do only this share of the T-trials, such as 3/100, into a file of its own; `twostep merge` brings all together
+    #[arg(long, value_name = "K/N", conflicts_with = "dry_run")]
+    shard: Option<Share>,
+}
+
+/// What is tried, where it is not what the study says.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Trials {
     /// Training sets to try, each with a surrogate of its own, instead of the study's number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     t_trials: Option<u32>,
@@ -51,22 +64,35 @@ pub(crate) struct Calibrate {
     /// Where truths and data come from, instead of what the study says
     #[arg(long, value_parser = Truth::ALL.map(Truth::name))]
     truth: Option<String>,
-    /// Say what it would cost, and stop
-    #[arg(long)]
-    dry_run: bool,
-    /// Do only this share of the T-trials, such as 3/100, into a file of its own; `twostep merge` brings all together
-    #[arg(long, value_name = "K/N", conflicts_with = "dry_run")]
-    shard: Option<Share>,
 }
 
-impl Calibrate {
-    pub(crate) fn execute(&self, global: &Global) -> Result<(), Failure> {
-        let project = session::open(&self.study, global, None)?.with_calibration(|spec| {
+impl Trials {
+    /// The project with these in its calibration.
+    pub(crate) fn applied(&self, project: Project) -> Project {
+        project.with_calibration(|spec| {
             spec.t_trials = self.t_trials.map_or(spec.t_trials, |n| n as usize);
             spec.i_trials = self.i_trials.map_or(spec.i_trials, |n| n as usize);
             let chosen = Truth::ALL.into_iter().find(|truth| self.truth.as_deref() == Some(truth.name()));
             spec.truth = chosen.unwrap_or(spec.truth);
-        });
+        })
+    }
+
+    /// Whether any is given.
+    pub(crate) fn any(&self) -> bool {
+        self.t_trials.is_some() || self.i_trials.is_some() || self.truth.is_some()
+    }
+
+    /// As they are written on a command line.
+    pub(crate) fn as_flags(&self) -> String {
+        let number = |name: &str, n: Option<u32>| n.map_or_else(String::new, |n| format!(" --{name} {n}"));
+        let truth = self.truth.as_ref().map_or_else(String::new, |truth| format!(" --truth {truth}"));
+        number("t-trials", self.t_trials) + &number("i-trials", self.i_trials) + &truth
+    }
+}
+
+impl Calibrate {
+    pub(crate) fn execute(&self, global: &Global) -> Result<(), Failure> {
+        let project = self.trials.applied(session::open(&self.study, global, None)?);
         let plans = project.calibration_plan()?;
         let cost = cost(&project, &plans);
         if self.dry_run {

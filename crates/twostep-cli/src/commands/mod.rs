@@ -19,6 +19,7 @@ pub(crate) mod runs;
 pub(crate) mod serve;
 pub(crate) mod simulate;
 pub(crate) mod status;
+pub(crate) mod submit;
 pub(crate) mod train;
 pub(crate) mod verify;
 
@@ -57,6 +58,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Command::Infer(command) => command.execute(global),
         Command::Calibrate(command) => command.execute(global),
         Command::Merge(command) => command.execute(global),
+        Command::Submit(command) => command.execute(global),
         Command::Report(command) => command.execute(global),
         Command::Figures(command) => command.execute(global),
         Command::Predict(command) => command.execute(global),

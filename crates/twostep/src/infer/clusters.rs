@@ -386,6 +386,7 @@ impl Prepared {
             is_linear: self.is_linear.clone(),
             exact: std::sync::OnceLock::new(),
             marginal: std::sync::OnceLock::new(),
+            fits: Vec::new(),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::clusters::Proposal;
 use super::evidence::shares;
+use super::fit::{Fit, FitSink};
 use super::propagation::Method;
 use super::reweight::{self, Points, Table};
 use super::summary::{QuantitySummary, Replicated, Unit};
@@ -10,7 +11,7 @@ use super::target::Target;
 use super::{Diagnostics, Fits, IPosterior, InferSpec, Prepared, favoured, per_draw};
 use crate::error::{Error, Result};
 use crate::kernels;
-use crate::mcmc::nuts::{self, Chain, Metric};
+use crate::mcmc::nuts::{self, Chain, Metric, draws_of};
 use crate::mcmc::{chains, diagnostics};
 use crate::monitor::{Monitor, Proceed, counting};
 use crate::stream::Stream;
@@ -69,9 +70,11 @@ fn pooled(
     let settings = nuts::Settings { warmup: spec.nuts.warmup, draws: spec.nuts.draws, ..nuts::Settings::default() };
     let counted = counting(monitor, method.name(), spec.nuts.chains * (settings.warmup + settings.draws));
     let chains = chains::sample(&target, &settings, spec.nuts.chains, None, stream.named("chains"), &counted)?;
-    let overlooked = chains::check(&target.clone().cheap(), &chains, stream.named("check"), &proceed)?.overlooked;
-    let replicated =
-        Replicated { units: vec![Unit::equal(1.0, chains.iter().map(|c| natural_draws(prepared, c)).collect())] };
+    let overlooked =
+        chains::check(&target.clone().cheap(), &draws_of(&chains), stream.named("check"), &proceed)?.overlooked;
+    let replicated = Replicated {
+        units: vec![Unit::equal(1.0, chains.iter().map(|c| natural_draws(prepared, &c.draws)).collect())],
+    };
     let unknowns: Vec<QuantitySummary> = prepared
         .quantities()
         .iter()
@@ -124,9 +127,9 @@ fn pooled(
             method.name()
         ));
     }
-    let kept = kept(&chains, spec.draws);
-    let draws: Vec<Vec<f64>> = kept.iter().map(|&(chain, i)| prepared.natural(&chain.draws[i])).collect();
-    let transitions = kept.iter().map(|&(chain, i)| chain.transitions[i]).collect();
+    let kept = kept(&draws_of(&chains), spec.draws);
+    let draws: Vec<Vec<f64>> = kept.iter().map(|&(c, i)| prepared.natural(&chains[c].draws[i])).collect();
+    let transitions = kept.iter().map(|&(c, i)| chains[c].transitions[i]).collect();
     let mut t_draws = None;
     let mut trust = format!("nuts, {} chains, R-hat {worst:.2}; {effective:.0} effective draws", chains.len());
     if method == Method::ELik && log_alpha.len() > 1 && !prepared.is_marginal(method) {
@@ -177,7 +180,7 @@ pub(super) fn propose<T>(
         let of = |d: usize| diagnostics::r_hat(&chains.iter().map(|c| c.coordinate(d)).collect::<Vec<_>>());
         (0..clustered.prior.len()).map(of).fold(1.0, |m: f64, r| if r.is_nan() { f64::INFINITY } else { m.max(r) })
     };
-    let check = chains::check(&target.clone().cheap(), &base, stream.named("check"), &proceed)?;
+    let check = chains::check(&target.clone().cheap(), &draws_of(&base), stream.named("check"), &proceed)?;
     if worst(&base) > 1.01 || check.overlooked.is_some() {
         return Ok(None);
     }
@@ -192,7 +195,7 @@ pub(super) fn propose<T>(
         for chain in chains {
             let n = chain.draws.len();
             lengths.extend((0..STRETCHES).map(|k| (k + 1) * n / STRETCHES - k * n / STRETCHES));
-            for point in natural_draws(clustered, chain) {
+            for point in natural_draws(clustered, &chain.draws) {
                 likelihoods.set_unknowns(&point[..n_unknowns], &mut workspace);
                 likelihoods.log_likelihoods(&point[n_unknowns..], &workspace, &mut l);
                 log_v.push(-kernels::log_mean_exp_weights(log_alpha, &mut l));
@@ -205,21 +208,15 @@ pub(super) fn propose<T>(
     judge(&Proposal { draw: &draw, evaluations, on_all: evaluations, first }).map(Some)
 }
 
-/// At most `n` draws, but one of each chain at least: chain after chain, as many of each, evenly spaced.
-fn kept(chains: &[Chain], n: usize) -> Vec<(&Chain, usize)> {
+/// Chain and place of at most `n` draws, but one of each chain at least: chain after chain, as many of each, evenly spaced.
+fn kept(chains: &[&[Vec<f64>]], n: usize) -> Vec<(usize, usize)> {
     let of_each = |length: usize| (n / chains.len()).clamp(1, length);
     let places = |length: usize| (0..of_each(length)).map(move |k| k * length / of_each(length));
-    chains.iter().flat_map(|chain| places(chain.draws.len()).map(move |i| (chain, i))).collect()
+    chains.iter().enumerate().flat_map(|(c, draws)| places(draws.len()).map(move |i| (c, i))).collect()
 }
 
-fn natural_draws(prepared: &Prepared, chain: &Chain) -> Vec<Vec<f64>> {
-    chain.draws.iter().map(|z| prepared.natural(z)).collect()
-}
-
-/// A T-draw and the chains of its posterior.
-struct Fit {
-    s: usize,
-    chains: Vec<Chain>,
+fn natural_draws(prepared: &Prepared, draws: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    draws.iter().map(|z| prepared.natural(z)).collect()
 }
 
 /// What fits of single T-draws have in common.
@@ -259,33 +256,47 @@ impl Fitter<'_> {
         let chains = self.with_target(s, warmup.max(TRANSFERRED_WARMUP), |target, settings, stream, proceed| {
             chains::sample(target, settings, n_chains, metric, stream, proceed)
         })?;
-        Ok(Fit { s, chains })
+        Ok(Fit::new(s, chains))
     }
 
     /// Chains from where those of a neighbour ended, with its metric.
     fn beside(&self, s: usize, neighbour: &Fit) -> Result<Fit> {
-        let ends: Vec<Vec<f64>> = neighbour.chains.iter().filter_map(|c| c.draws.last().cloned()).collect();
-        let all: Vec<Vec<f64>> = neighbour.chains.iter().flat_map(|c| c.draws.iter().cloned()).collect();
+        let ends: Vec<Vec<f64>> = neighbour.chains.iter().filter_map(|draws| draws.last().cloned()).collect();
+        let all: Vec<Vec<f64>> = neighbour.chains.iter().flatten().cloned().collect();
         let metric = Metric::from_draws(&all);
         let chains = self.with_target(s, TRANSFERRED_WARMUP, |target, settings, stream, proceed| {
             chains::sample_from(target, settings, &ends, &metric, stream, proceed)
         })?;
-        Ok(Fit { s, chains })
+        Ok(Fit::new(s, chains))
     }
 
-    /// Blind fits: the first adapts in full, the others take its metric.
-    fn all_blind(&self, draws: &[usize]) -> Result<Vec<Fit>> {
-        let first = self.blind(draws[0], None)?;
-        let metric = Metric::from_draws(&first.chains[0].draws);
+    /// Blind fits of some of these T-draws, as they are made by one who makes all: the first of all adapts in full, the others take
+    /// its metric.
+    fn some_blind(
+        &self,
+        all: &[usize],
+        some: &[usize],
+        keep: &(dyn Fn(&Fit) -> Result<()> + Sync),
+    ) -> Result<Vec<Fit>> {
+        if some.is_empty() {
+            return Ok(Vec::new());
+        }
+        let first = self.blind(all[0], None)?;
+        let metric = Metric::from_draws(&first.chains[0]);
         let finished = AtomicUsize::new(0);
-        draws
-            .par_iter()
+        some.par_iter()
             .map(|&s| {
                 let fit = self.blind(s, Some(&metric))?;
-                self.progress(&finished, draws.len());
+                keep(&fit)?;
+                self.progress(&finished, some.len());
                 Ok(fit)
             })
             .collect()
+    }
+
+    /// Blind fits.
+    fn all_blind(&self, draws: &[usize]) -> Result<Vec<Fit>> {
+        self.some_blind(draws, draws, &|_| Ok(()))
     }
 
     fn progress(&self, finished: &AtomicUsize, total: usize) {
@@ -311,20 +322,41 @@ fn fits(
     monitor: &dyn Monitor,
 ) -> Result<IPosterior> {
     let fitter = Fitter { prepared, spec, method, stream, monitor };
-    let numbered: Vec<usize> =
-        (0..prepared.log_alpha().len()).filter(|&s| prepared.log_alpha()[s].exp() > 0.0).collect();
+    let numbered = fitted_draws(prepared);
     match spec.nuts.fits {
         Fits::Needed if numbered.len() > 2 * PILOTS => needed_fits(&fitter),
         _ => all_fits(&fitter, &numbered),
     }
 }
 
-/// One fit per T-draw.
+/// T-draws that have a posterior in E-Post.
+pub(super) fn fitted_draws(prepared: &Prepared) -> Vec<usize> {
+    (0..prepared.log_alpha().len()).filter(|&s| prepared.log_alpha()[s].exp() > 0.0).collect()
+}
+
+/// Makes the fits of some T-draws, as [`infer`] makes them where it makes all; each is given to `sink`.
+pub(super) fn make_fits(
+    prepared: &Prepared,
+    spec: &InferSpec,
+    stream: Stream,
+    some: &[usize],
+    sink: &dyn FitSink,
+    monitor: &dyn Monitor,
+) -> Result<()> {
+    let fitter = Fitter { prepared, spec, method: Method::EPost, stream, monitor };
+    fitter.some_blind(&fitted_draws(prepared), some, &|fit| sink.keep(fit)).map(drop)
+}
+
+/// One fit per T-draw; those that are there already are not made.
 fn all_fits(fitter: &Fitter<'_>, numbered: &[usize]) -> Result<IPosterior> {
     let Fitter { prepared, spec, stream, .. } = fitter;
-    let all = fitter.all_blind(numbered)?;
-    let weight = |fit: &Fit| prepared.log_alpha()[fit.s].exp();
-    let natural = |fit: &Fit| fit.chains.iter().map(|c| natural_draws(prepared, c)).collect();
+    let is_missing = |s: &usize| !prepared.fits.iter().any(|fit| fit.t_draw == *s);
+    let missing: Vec<usize> = numbered.iter().copied().filter(is_missing).collect();
+    let mut all = fitter.some_blind(numbered, &missing, &|_| Ok(()))?;
+    all.extend(prepared.fits.iter().filter(|fit| numbered.contains(&fit.t_draw)).cloned());
+    all.sort_by_key(|fit| fit.t_draw);
+    let weight = |fit: &Fit| prepared.log_alpha()[fit.t_draw].exp();
+    let natural = |fit: &Fit| fit.chains.iter().map(|draws| natural_draws(prepared, draws)).collect();
     let replicated = Replicated { units: all.iter().map(|fit| Unit::equal(weight(fit), natural(fit))).collect() };
     let unknowns: Vec<QuantitySummary> =
         prepared.quantities().iter().map(|(name, f)| replicated.summary(name, &**f)).collect();
@@ -332,7 +364,7 @@ fn all_fits(fitter: &Fitter<'_>, numbered: &[usize]) -> Result<IPosterior> {
     let effective = unknowns.iter().filter_map(|u| u.ess_bulk).fold(f64::INFINITY, f64::min);
     let trust = format!("nuts, {} fits of {} chains; {effective:.0} effective draws", all.len(), spec.nuts.chains);
     let (draws, units) = replicated.thin(spec.draws, stream.named("thin"));
-    let t_draws = units.iter().map(|&u| all[u].s).collect();
+    let t_draws = units.iter().map(|&u| all[u].t_draw).collect();
     Ok(mixed(fitter, unknowns, trust, info, warnings, draws, t_draws))
 }
 
@@ -349,7 +381,7 @@ fn needed_fits(fitter: &Fitter<'_>) -> Result<IPosterior> {
         let covered = reweight::coverage(&prepared.likelihoods, &points);
         tables += points.x.len();
         let limit = reweight::largest_k_hat(points.x.len());
-        let is_fitted = |s: usize| all.iter().any(|fit| fit.s == s);
+        let is_fitted = |s: usize| all.iter().any(|fit| fit.t_draw == s);
         let is_covered = |s: usize| covered[s].0 < limit && covered[s].1 >= COVERED;
         let others = (0..n_draws).filter(|&s| prepared.log_alpha()[s].is_finite() && !is_fitted(s));
         let (known, mut wanting): (Vec<usize>, Vec<usize>) = others.partition(|&s| is_covered(s));
@@ -373,7 +405,7 @@ fn needed_fits(fitter: &Fitter<'_>) -> Result<IPosterior> {
         let more: Vec<Fit> = wanting
             .par_iter()
             .map(|&s| {
-                let near = all.iter().min_by(|a, b| distance(a.s, s).total_cmp(&distance(b.s, s)));
+                let near = all.iter().min_by(|a, b| distance(a.t_draw, s).total_cmp(&distance(b.t_draw, s)));
                 let fit = near.map_or_else(|| fitter.blind(s, None), |near| fitter.beside(s, near));
                 fitter.progress(&finished, wanting.len());
                 fit
@@ -403,13 +435,13 @@ fn needed_fits(fitter: &Fitter<'_>) -> Result<IPosterior> {
 fn pool(prepared: &Prepared, all: &[Fit], n: usize) -> Points {
     let (mut x, mut lengths, mut counts) = (Vec::new(), Vec::new(), Vec::new());
     for fit in all {
-        let chosen = kept(&fit.chains, n.min(fit.chains.iter().map(|c| c.draws.len()).sum()));
+        let chosen = kept(&fit.draws(), n.min(fit.chains.iter().map(Vec::len).sum()));
         counts.push(chosen.len());
         let of_each = chosen.len() / fit.chains.len();
         lengths.push(vec![of_each; fit.chains.len()]);
-        x.extend(chosen.into_iter().map(|(chain, i)| prepared.natural(&chain.draws[i])));
+        x.extend(chosen.into_iter().map(|(c, i)| prepared.natural(&fit.chains[c][i])));
     }
-    let fitted: Vec<usize> = all.iter().map(|fit| fit.s).collect();
+    let fitted: Vec<usize> = all.iter().map(|fit| fit.t_draw).collect();
     let log_v = reweight::pooled(&prepared.likelihoods.select(&fitted), &x, &counts);
     Points { x, log_v, runs: lengths }
 }
@@ -420,7 +452,7 @@ fn judged(fitter: &Fitter<'_>, all: &[Fit]) -> Result<(Vec<String>, Diagnostics)
     let worst_of_fit: Vec<f64> = all
         .par_iter()
         .map(|fit| {
-            let natural: Vec<Vec<Vec<f64>>> = fit.chains.iter().map(|c| natural_draws(prepared, c)).collect();
+            let natural: Vec<Vec<Vec<f64>>> = fit.chains.iter().map(|draws| natural_draws(prepared, draws)).collect();
             let of =
                 |d: usize| natural.iter().map(|draws| draws.iter().map(|x| x[d]).collect()).collect::<Vec<Vec<f64>>>();
             (0..prepared.prior.len())
@@ -433,8 +465,8 @@ fn judged(fitter: &Fitter<'_>, all: &[Fit]) -> Result<(Vec<String>, Diagnostics)
     let step = all.len().div_ceil(CHECKED_FITS);
     let mut overlooked: Vec<chains::Overlooked> = Vec::new();
     for (number, fit) in all.iter().enumerate().step_by(step) {
-        let check = fitter.with_target(fit.s, TRANSFERRED_WARMUP, |target, _, _, proceed| {
-            chains::check(&target.clone().cheap(), &fit.chains, stream.named("check").at(number as u64), proceed)
+        let check = fitter.with_target(fit.t_draw, TRANSFERRED_WARMUP, |target, _, _, proceed| {
+            chains::check(&target.clone().cheap(), &fit.draws(), stream.named("check").at(number as u64), proceed)
         })?;
         overlooked.extend(check.overlooked);
     }
@@ -456,11 +488,10 @@ fn judged(fitter: &Fitter<'_>, all: &[Fit]) -> Result<(Vec<String>, Diagnostics)
             all.len()
         ));
     }
-    let chains = || all.iter().flat_map(|fit| &fit.chains);
-    let gradients = chains().map(|c| c.gradients as usize).sum();
+    let gradients = all.iter().map(|fit| fit.gradients as usize).sum();
     let info = Diagnostics {
-        divergences: Some(chains().map(Chain::divergences).sum()),
-        e_bfmi: Some(chains().map(|c| diagnostics::e_bfmi(&c.energy())).fold(f64::INFINITY, f64::min)),
+        divergences: Some(all.iter().map(|fit| fit.divergences).sum()),
+        e_bfmi: all.iter().filter_map(|fit| fit.e_bfmi).reduce(f64::min),
         max_r_hat: Some(worst_of_fit.iter().fold(1.0, |m: f64, r| m.max(*r))),
         bad_fits: Some([bad, all.len()]),
         evaluations: gradients,
@@ -502,24 +533,13 @@ fn mixed(
 mod tests {
     use super::*;
 
-    fn chain(length: usize) -> Chain {
-        Chain {
-            draws: (0..length).map(|i| vec![i as f64]).collect(),
-            transitions: Vec::new(),
-            max_depth_hits: 0,
-            gradients: 0,
-            step_size: 1.0,
-            scale: Metric::identity(1),
-        }
-    }
-
     #[test]
     fn draws_are_kept_chain_after_chain() {
-        let chains = [chain(5), chain(5)];
+        let draws = vec![vec![0.0]; 5];
+        let chains = [&draws[..], &draws[..]];
         let places = |n: usize| kept(&chains, n).into_iter().map(|(_, i)| i).collect::<Vec<_>>();
         assert_eq!(places(100), [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
         assert_eq!(places(5), [0, 2, 0, 2]);
-        assert_eq!(places(1), [0, 0]);
-        assert!(std::ptr::eq(kept(&chains, 2)[1].0, &raw const chains[1]));
+        assert_eq!(kept(&chains, 1), [(0, 0), (1, 0)]);
     }
 }

@@ -11,6 +11,7 @@ mod engine_grid;
 mod engine_nuts;
 mod engine_smc;
 mod evidence;
+mod fit;
 mod integrated;
 mod likelihoods;
 mod locate;
@@ -28,6 +29,7 @@ pub use components::Components;
 pub use density::Density;
 pub use engine_exact::linear_gaussian;
 pub use evidence::Evidence;
+pub use fit::{Fit, FitSink};
 pub use likelihoods::{Likelihoods, OutputTerm, Workspace};
 pub use locate::{Located, Place, locate, rank};
 pub use spec::{Clusters, Engine, Fits, GridSpec, InferSpec, NutsSpec, SmcSpec};
@@ -416,6 +418,8 @@ pub struct Prepared {
     /// Likelihoods of the draws of hyper-parameters that the T-draws share, and the weights of these, where the surrogates are Gaussian
     /// processes.
     marginal: OnceLock<Option<(Likelihoods, Vec<f64>)>>,
+    /// Fits of E-Post that were made before.
+    fits: Vec<Fit>,
 }
 
 impl Prepared {
@@ -472,6 +476,7 @@ impl Prepared {
             is_linear,
             exact: OnceLock::new(),
             marginal: OnceLock::new(),
+            fits: Vec::new(),
             prior: Prior::new(all_names, marginals)?,
             likelihoods: Likelihoods::new(n_unknowns, n_sigmas, terms, conditioning),
             draws: problem.draws.clone(),
@@ -486,6 +491,12 @@ impl Prepared {
             axes,
             zeros,
         })
+    }
+
+    /// With fits of E-Post by [`make_fits`], which are then not made again.
+    #[must_use]
+    pub fn with_fits(self, fits: Vec<Fit>) -> Self {
+        Self { fits, ..self }
     }
 
     /// Unknowns and unknown sds with their priors.
@@ -697,6 +708,45 @@ pub fn infer(prepared: &Prepared, spec: &InferSpec, stream: Stream, monitor: &dy
     }
     out.sort_by_key(|p| spec.methods.iter().position(|method| method.name() == p.method));
     Ok(out)
+}
+
+/// T-draws whose posteriors E-Post by NUTS fits, each by itself.
+///
+/// # Errors
+/// An I-step that has no such fits: the reason, and what to do.
+pub fn fits_to_make(prepared: &Prepared, spec: &InferSpec) -> Result<Vec<usize>> {
+    let refused = |found: String, repair: &str| Err(Error::invalid("infer", found, repair));
+    if !spec.methods.contains(&Method::EPost) {
+        return refused(
+            "the study does not ask for e-post, the only method whose fits are many".into(),
+            "run it whole",
+        );
+    }
+    let engine = prepared.engine(spec);
+    if engine != Engine::Nuts {
+        let found = format!("e-post by the engine {} is one piece of work, of all T-draws together", engine.name());
+        return refused(found, "run it whole, or set infer.engine = \"nuts\" and infer.nuts.fits = \"all\"");
+    }
+    if spec.nuts.fits != Fits::All {
+        let found = "e-post fits no more T-draws than it needs, and knows them only one after the other";
+        return refused(found.into(), "run it whole, or set infer.nuts.fits = \"all\"");
+    }
+    Ok(engine_nuts::fitted_draws(prepared))
+}
+
+/// Makes the fits of some of [`fits_to_make`], the same whoever makes the others, and gives each to `sink` when it is finished.
+///
+/// # Errors
+/// Those of the sampler or of the sink, or an interruption.
+pub fn make_fits(
+    prepared: &Prepared,
+    spec: &InferSpec,
+    stream: Stream,
+    some: &[usize],
+    sink: &dyn FitSink,
+    monitor: &dyn Monitor,
+) -> Result<()> {
+    engine_nuts::make_fits(prepared, spec, stream.named(Method::EPost.name()), some, sink, monitor)
 }
 
 /// Runs every method by one engine.

@@ -116,7 +116,7 @@ impl Check {
     }
 }
 
-/// Compares chains with sequential Monte Carlo from the prior, which visits every mode.
+/// Compares the draws of chains with sequential Monte Carlo from the prior, which visits every mode.
 ///
 /// A standard R-hat does not see a mode that no chain has visited; this does.
 ///
@@ -124,7 +124,7 @@ impl Check {
 /// Those of [`smc::sample`].
 pub fn check<T: Bayes + Clone + Send + Sync>(
     target: &T,
-    chains: &[Chain],
+    chains: &[&[Vec<f64>]],
     stream: Stream,
     proceed: Proceed<'_>,
 ) -> Result<Check> {
@@ -140,7 +140,7 @@ pub fn check<T: Bayes + Clone + Send + Sync>(
         if diagnostics::r_hat(&islands) > 1.05 {
             return Ok(Check { runs, agree: false, overlooked: None });
         }
-        let visited: Vec<Vec<f64>> = chains.iter().map(|c| c.coordinate(d)).collect();
+        let visited: Vec<Vec<f64>> = chains.iter().map(|draws| draws.iter().map(|z| z[d]).collect()).collect();
         let (tempered_mean, tempered_sd, tempered_error) = island_moments(&islands);
         let (mean, sd, _) = island_moments(&visited);
         let error = tempered_error.hypot(diagnostics::mcse_mean(&visited));

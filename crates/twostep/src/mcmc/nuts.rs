@@ -71,6 +71,11 @@ pub struct Transition {
     pub step_size: f64,
 }
 
+/// The draws of each chain.
+pub fn draws_of(chains: &[Chain]) -> Vec<&[Vec<f64>]> {
+    chains.iter().map(|chain| chain.draws.as_slice()).collect()
+}
+
 impl Chain {
     /// Hamiltonian at each draw, for [`e_bfmi`](super::diagnostics::e_bfmi).
     pub fn energy(&self) -> Vec<f64> {

@@ -519,7 +519,7 @@ fn fit(
 /// The I-posterior by the method that is judged.
 fn infer(study: &Study, posterior: &TPosterior, measured: &[Measured], monitor: &dyn Monitor) -> Result<IPosterior> {
     let mut found = Vec::new();
-    stages::infer(study, posterior, measured, &[method(study)], monitor, &mut |new| {
+    stages::infer(study, posterior, measured, &[method(study)], Vec::new(), monitor, &mut |new| {
         found.extend(new);
         Ok(())
     })?;

@@ -1,13 +1,27 @@
 //! What workers made, brought together: checked, kept once, and what is missing named.
 
-use super::shares::sorted_out;
+use super::shares::SortedOut;
 use super::{Project, VERSION, Workplace};
 use crate::calibrate::Trial;
 use crate::error::{Error, Result};
+use crate::infer::Fit;
 use crate::kernels::instruction_set;
 use crate::store::{Asked, Heading, Journal, Made, RUNS, RunLedger, Section, Shard, Shards, Share, Task, journals};
+use crate::study::Stage;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+
+/// Units of a piece of work: T-trials, runs or fits, numbered from zero over all settings, as shares have them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Units {
+    /// How many there are.
+    pub all: usize,
+    /// Those that have no outcome, or the failed ones, with their names.
+    pub to_do: Vec<(usize, String)>,
+}
 
 /// Units of work that nobody has done.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,20 +58,62 @@ pub struct Collector {
     _workplace: Option<Workplace>,
     /// The setting of every campaign and simulator, by its fingerprint.
     settings: HashMap<String, usize>,
-    journals: HashMap<String, (Journal, HashMap<Outcome, Vec<u8>>)>,
+    trials: HashMap<String, Gathered<Trial>>,
+    fits: HashMap<String, Gathered<Fit>>,
     ledger: Option<RunLedger<'static>>,
 }
 
-/// Which outcome of a campaign: T-trial, I-trial, method, version of the method.
-type Outcome = (usize, usize, String, Option<String>);
-
-fn outcome(trial: &Trial) -> Outcome {
-    (trial.t_trial, trial.i_trial, trial.method.clone(), trial.version.clone())
+/// A journal with the results that it holds by their names, so that none is kept twice, and none that differs.
+struct Gathered<R> {
+    journal: Journal<R>,
+    kept: HashMap<String, Vec<u8>>,
 }
 
-/// A trial as its journal has it.
-fn bytes(trial: &Trial) -> Vec<u8> {
-    serde_json::to_vec(trial).unwrap_or_default()
+fn name_of_trial(trial: &Trial) -> String {
+    let version = trial.version.as_ref().map_or_else(String::new, |version| format!(" ({version})"));
+    format!("T-trial {}, I-trial {} by {}{version}", trial.t_trial + 1, trial.i_trial + 1, trial.method)
+}
+
+fn name_of_fit(fit: &Fit) -> String {
+    format!("the fit of T-draw {}", fit.t_draw + 1)
+}
+
+/// A result as its journal has it.
+fn bytes<R: Serialize>(result: &R) -> Vec<u8> {
+    serde_json::to_vec(result).unwrap_or_default()
+}
+
+impl<R: Serialize + DeserializeOwned> Gathered<R> {
+    fn open(path: &Path, heading: Heading, name: fn(&R) -> String) -> Result<Self> {
+        let (journal, kept) = Journal::open(path, heading)?;
+        Ok(Self { journal, kept: kept.iter().map(|result| (name(result), bytes(result))).collect() })
+    }
+
+    /// Keeps what is new; how many results were, and how many were known.
+    fn add(&mut self, results: Vec<R>, name: fn(&R) -> String, source: &str) -> Result<[usize; 2]> {
+        let mut added = Vec::new();
+        let all = results.len();
+        for result in results {
+            let (name, bytes) = (name(&result), bytes(&result));
+            match self.kept.get(&name) {
+                Some(before) if *before == bytes => {}
+                Some(_) => {
+                    let found = format!("{name} came out differently from what is there; nothing of it was kept");
+                    let set = instruction_set();
+                    let repair = format!(
+                        "results are the same on one instruction set (this machine has {set}); make that share again on a machine like the others"
+                    );
+                    return Err(Error::failed(source, found, repair));
+                }
+                None => {
+                    self.kept.insert(name, bytes);
+                    added.push(result);
+                }
+            }
+        }
+        self.journal.append(&added)?;
+        Ok([added.len(), all - added.len()])
+    }
 }
 
 impl Project {
@@ -69,7 +125,8 @@ impl Project {
         let mut workplace = None;
         self.claim(&mut workplace)?;
         let settings = self.fingerprints();
-        Ok(Collector { _workplace: workplace, settings, journals: HashMap::new(), ledger: None })
+        let (trials, fits) = (HashMap::new(), HashMap::new());
+        Ok(Collector { _workplace: workplace, settings, trials, fits, ledger: None })
     }
 
     /// Writes what workers elsewhere need of this folder into another one: the runs of the study, and the ledger.
@@ -198,7 +255,9 @@ impl Project {
         let simulators = self.settings_by_simulator().into_iter().map(|(simulator, settings)| (simulator, settings[0]));
         // A study that cannot be calibrated can share out its runs.
         let campaigns = self.campaigns().unwrap_or_default().into_iter();
-        simulators.chain(campaigns.map(|campaign| (campaign.plan.fingerprint, campaign.setting))).collect()
+        let campaigns = campaigns.map(|campaign| (campaign.plan.fingerprint, campaign.setting));
+        let of_fits = |setting| Some((self.plan(setting).ok()?.of(Stage::Infer).fingerprint.clone(), setting));
+        simulators.chain(campaigns).chain((0..self.settings.len()).filter_map(of_fits)).collect()
     }
 
     /// Why what stands under a heading cannot be brought in.
@@ -217,28 +276,48 @@ impl Project {
         Some(if *name == study.file_name() { Problem::Earlier } else { Problem::Study(name.clone()) })
     }
 
+    /// What there is to do of a task that is shared out; of runs of the simulator those that `failed`, where they are asked for.
+    ///
+    /// # Errors
+    /// What cannot be shared out, and why.
+    pub fn units(&self, task: Task, failed: bool) -> Result<Units> {
+        let mut units = Units { all: 0, to_do: Vec::new() };
+        let of_setting = |setting: usize| {
+            let label: Vec<String> = self.settings[setting].label.iter().map(|(k, v)| format!("{k} = {v}")).collect();
+            if label.is_empty() { String::new() } else { format!(" of {}", label.join(", ")) }
+        };
+        match task {
+            Task::Calibrate => {
+                for campaign in self.campaigns()? {
+                    let of = of_setting(campaign.setting);
+                    let lacking = campaign.missing(&self.settings[campaign.setting].study.infer.methods).into_iter();
+                    units.to_do.extend(lacking.map(|t| (units.all + t, format!("T-trial {}{of}", t + 1))));
+                    units.all += campaign.plan.t_trials;
+                }
+            }
+            Task::Infer => {
+                for work in self.fit_works()? {
+                    let of = of_setting(work.setting);
+                    let lacking = work.numbers.iter().enumerate().filter(|(_, s)| !work.kept.contains(s));
+                    units.to_do.extend(lacking.map(|(u, s)| (units.all + u, format!("T-draw {}{of}", s + 1))));
+                    units.all += work.numbers.len();
+                }
+            }
+            Task::Simulate => {
+                self.refuse_unshared_runs()?;
+                let (all, runs) = self.asked_runs(failed)?;
+                units.all = all;
+                units.to_do.extend(runs.into_iter().map(|run| (run, format!("run {}", run + 1))));
+            }
+        }
+        Ok(units)
+    }
+
     /// Units of a task that are missing, by share where all files are of one division.
     fn missing_of(&self, task: Task, shares: &HashSet<Share>) -> Result<Vec<MissingUnits>> {
         let of = shares.iter().next().map_or(1, |share| share.of());
         let is_one_division = shares.iter().all(|share| share.of() == of);
-        // Units by their number over all settings, as they were shared out, and how they are told.
-        let mut missing: Vec<(usize, String)> = Vec::new();
-        match task {
-            Task::Calibrate => {
-                let mut first = 0;
-                for campaign in self.campaigns()? {
-                    let setting = &self.settings[campaign.setting];
-                    let label: Vec<String> = setting.label.iter().map(|(k, v)| format!("{k} = {v}")).collect();
-                    let of = if label.is_empty() { String::new() } else { format!(" of {}", label.join(", ")) };
-                    let lacking = campaign.missing(&setting.study.infer.methods).into_iter();
-                    missing.extend(lacking.map(|t| (first + t, format!("T-trial {}{of}", t + 1))));
-                    first += campaign.plan.t_trials;
-                }
-            }
-            Task::Simulate | Task::Infer => {
-                missing.extend(self.runs_to_make(false)?.into_iter().map(|run| (run, format!("run {}", run + 1))));
-            }
-        }
+        let missing = self.units(task, false)?.to_do;
         if !is_one_division {
             let units = missing.iter().map(|(unit, _)| unit + 1).collect();
             let words = named(missing.iter().map(|(_, name)| name.clone()).collect());
@@ -343,7 +422,7 @@ impl Collector {
             let found = "is of another study, or of this one before it was changed";
             return Err(Error::invalid(source, found, "leave it out"));
         };
-        let (trials, runs) = sorted_out(made);
+        let SortedOut { trials, runs, fits } = SortedOut::of(made);
         let (mut new, mut known) = (0, 0);
         if !runs.is_empty() {
             let study = &project.settings[*setting].study;
@@ -362,54 +441,36 @@ impl Collector {
             new += n;
             known += runs.len() - n;
         }
-        if trials.is_empty() {
-            return Ok([new, known]);
-        }
-        if !self.journals.contains_key(&head.fingerprint) {
-            let own = Heading { shard: None, ..head.clone() };
-            let (journal, kept) = Journal::open(&project.journal(&head.fingerprint), own)?;
-            let kept = kept.iter().map(|trial| (outcome(trial), bytes(trial))).collect();
-            self.journals.insert(head.fingerprint.clone(), (journal, kept));
-        }
-        let (journal, kept) = self.journals.get_mut(&head.fingerprint).expect("inserted above");
-        let mut added = Vec::new();
-        for trial in trials {
-            let (outcome, bytes) = (outcome(&trial), bytes(&trial));
-            match kept.get(&outcome) {
-                Some(before) if *before == bytes => known += 1,
-                Some(_) => {
-                    let (t, i, method, _) = outcome;
-                    return Err(Error::failed(
-                        source,
-                        format!(
-                            "T-trial {}, I-trial {} by {method} came out differently from what is there; nothing of it was kept",
-                            t + 1,
-                            i + 1
-                        ),
-                        format!(
-                            "results are the same on one instruction set (this machine has {}); make that share again on a machine like the others",
-                            instruction_set()
-                        ),
-                    ));
+        let own = || Heading { shard: None, ..head.clone() };
+        let mut add = |[of_new, of_known]: [usize; 2]| {
+            new += of_new;
+            known += of_known;
+        };
+        if !trials.is_empty() {
+            let gathered = match self.trials.entry(head.fingerprint.clone()) {
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(free) => {
+                    free.insert(Gathered::open(&project.journal(&head.fingerprint), own(), name_of_trial)?)
                 }
-                None => {
-                    kept.insert(outcome, bytes);
-                    added.push(trial);
-                }
-            }
+            };
+            add(gathered.add(trials, name_of_trial, source)?);
         }
-        journal.append(&added)?;
-        new += added.len();
+        if !fits.is_empty() {
+            let gathered = match self.fits.entry(head.fingerprint.clone()) {
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(free) => {
+                    free.insert(Gathered::open(&project.fit_journal(&head.fingerprint), own(), name_of_fit)?)
+                }
+            };
+            add(gathered.add(fits, name_of_fit, source)?);
+        }
         Ok([new, known])
     }
 }
 
 impl Project {
-    /// Numbers, from zero, of the runs that the study asks for and that have no outcome, or of those that `failed`.
-    ///
-    /// # Errors
-    /// A ledger or a design that cannot be read.
-    pub fn runs_to_make(&self, failed: bool) -> Result<Vec<usize>> {
+    /// How many runs the study asks for, and the numbers, from zero, of those that have no outcome, or of those that `failed`.
+    fn asked_runs(&self, failed: bool) -> Result<(usize, Vec<usize>)> {
         let (mut out, mut first) = (Vec::new(), 0);
         let ledger = self.ledger()?;
         for (simulator, settings) in self.settings_by_simulator() {
@@ -423,6 +484,6 @@ impl Project {
             out.extend(points.iter().enumerate().filter(|(_, point)| is_to_make(point)).map(|(run, _)| first + run));
             first += points.len();
         }
-        Ok(out)
+        Ok((first, out))
     }
 }

@@ -21,7 +21,7 @@ pub use check::{MeasuredCounts, StudyPlan};
 pub use compare::{Compared, ComparedBy, Comparison, Contender, compare};
 pub use enough::{Enough, EnoughResult, SuggestedRuns, SurrogateShare, Width, Widths, enough_json};
 pub use findings::Findings;
-pub use merge::{Collector, Merged, MissingUnits};
+pub use merge::{Collector, Merged, MissingUnits, Units};
 pub use predict::{At, Predicted, log_likelihoods, predict, predicted};
 pub use runs::{Changed, Imported, Only, RunEntry};
 pub use serve::{Served, served};
@@ -560,7 +560,8 @@ impl Project {
         let used = stages::measurement_file(study, measured)?;
         record = StageRecord { seconds: record.seconds, ..plan.of(Stage::Infer).clone() };
         let mut start = Instant::now();
-        stages::infer(study, posterior, measured, &missing, monitor, &mut |new| {
+        let fits = self.kept_fits(&record.fingerprint)?;
+        stages::infer(study, posterior, measured, &missing, fits, monitor, &mut |new| {
             let is_new: Vec<String> = new.iter().map(|p| p.method.clone()).collect();
             posteriors.extend(new);
             posteriors.sort_by_key(order);

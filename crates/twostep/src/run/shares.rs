@@ -2,14 +2,17 @@
 
 use super::calibrate::heading;
 use super::runs::{self, Bench};
+use super::stages;
 use super::trials::{Trier, needs_own_runs};
 use super::{CalibrationPlan, Project};
 use crate::calibrate::{self, Trial, TrialSink};
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
+use crate::infer::{self, Fit, FitSink, Prepared};
 use crate::monitor::Monitor;
 use crate::store::{
-    Asked, Journal, Made, MadeRun, RUNS, RunLedger, RunState, Section, Shard, Shards, Share, TPosteriors, Task,
+    Asked, Journal, Made, MadeRun, RUNS, RunLedger, RunState, Section, Shard, Shards, Share, T_DRAW_FITS, TPosteriors,
+    Task,
 };
 use crate::study::{Stage, Study, digest};
 use std::collections::HashSet;
@@ -24,11 +27,11 @@ pub struct ShareDone {
     pub task: Task,
     /// Which share.
     pub share: Share,
-    /// Units of work of all shares: T-trials, or runs.
+    /// Units of work of all shares: T-trials, runs, or T-draws.
     pub units: usize,
     /// Those of this share.
     pub own: usize,
-    /// Results that this call added: trials by each method, or runs.
+    /// Results that this call added: trials by each method, runs, or fits.
     pub new: usize,
     /// Failures among them.
     pub failed: usize,
@@ -81,16 +84,46 @@ impl TrialSink for Trials<'_> {
     }
 }
 
-/// Trials and runs of what a worker made.
-pub(super) fn sorted_out(made: Vec<Made>) -> (Vec<Trial>, Vec<MadeRun>) {
-    let (mut trials, mut runs) = (Vec::new(), Vec::new());
-    for made in made {
-        match made {
-            Made::Trial(trial) => trials.push(trial),
-            Made::Run(run) => runs.push(run),
-        }
+struct Fits<'a>(&'a Journal<Made>, &'a AtomicUsize);
+
+impl FitSink for Fits<'_> {
+    fn keep(&self, fit: &Fit) -> Result<()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.append(&[Made::Fit(fit.clone())])
     }
-    (trials, runs)
+}
+
+/// What a worker made, by kind.
+#[derive(Default)]
+pub(super) struct SortedOut {
+    pub(super) trials: Vec<Trial>,
+    pub(super) runs: Vec<MadeRun>,
+    pub(super) fits: Vec<Fit>,
+}
+
+impl SortedOut {
+    pub(super) fn of(made: Vec<Made>) -> Self {
+        let mut out = Self::default();
+        for made in made {
+            match made {
+                Made::Trial(trial) => out.trials.push(trial),
+                Made::Run(run) => out.runs.push(run),
+                Made::Fit(fit) => out.fits.push(fit),
+            }
+        }
+        out
+    }
+}
+
+/// Fits of E-Post of a setting, that are not those of one before.
+pub(super) struct FitWork {
+    pub(super) setting: usize,
+    fingerprint: String,
+    prepared: Prepared,
+    /// T-draws that are fitted.
+    pub(super) numbers: Vec<usize>,
+    /// Those whose fit is kept.
+    pub(super) kept: HashSet<usize>,
 }
 
 impl Project {
@@ -234,7 +267,7 @@ impl Project {
             let asked = Asked { truth: spec.truth, t_trials: spec.t_trials, i_trials: spec.i_trials };
             let shard = self.shard(setting, Task::Calibrate, share, Some(asked));
             let (journal, before) = Journal::<Made>::open(&path, heading(&plan.fingerprint, Some(shard)))?;
-            let (trials, made) = sorted_out(before);
+            let SortedOut { trials, runs: made, .. } = SortedOut::of(before);
             let (new, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let keep = |made: &[Made]| {
                 for made in made {
@@ -278,7 +311,7 @@ impl Project {
                 journal.append(made)
             };
             let study = &self.settings[settings[0]].study;
-            let bench = self.bench_away(study, &sorted_out(before).1, work_of(&path), &keep)?;
+            let bench = self.bench_away(study, &SortedOut::of(before).runs, work_of(&path), &keep)?;
             let asked: Vec<&Study> = settings.iter().map(|&setting| &self.settings[setting].study).collect();
             let of_share = |unit: usize| share.has(unit);
             let state = if failed { RunState::Failed } else { RunState::Pending };
@@ -288,6 +321,63 @@ impl Project {
             done.own += own;
             done.new += new.into_inner();
             done.failed += failures.into_inner();
+            done.files.push(path);
+        }
+        Ok(done)
+    }
+
+    /// The fits of E-Post in all settings, each once.
+    pub(super) fn fit_works(&self) -> Result<Vec<FitWork>> {
+        let mut out: Vec<FitWork> = Vec::new();
+        for setting in 0..self.settings.len() {
+            let study = &self.settings[setting].study;
+            let fingerprint = self.plan(setting)?.of(Stage::Infer).fingerprint.clone();
+            if out.iter().any(|work| work.fingerprint == fingerprint) {
+                continue;
+            }
+            if !self.is_fresh(setting, Stage::Train) {
+                let found = "the T-step is not finished, whose draws are to be fitted";
+                return Err(Error::invalid("infer", found, "`twostep train STUDY` first, by one process"));
+            }
+            let posterior = self.t_posterior(setting, &self.training(setting)?)?;
+            let (prepared, _) = stages::made_ready(study, &posterior, &self.measured(setting)?)?;
+            let numbers = infer::fits_to_make(&prepared, &study.infer)?;
+            let kept = self.kept_fits(&fingerprint)?.iter().map(|fit| fit.t_draw).collect();
+            out.push(FitWork { setting, fingerprint, prepared, numbers, kept });
+        }
+        Ok(out)
+    }
+
+    pub(super) fn fit_journal(&self, fingerprint: &str) -> PathBuf {
+        self.root.join(T_DRAW_FITS).join(format!("{}.jsonl", &fingerprint[..16]))
+    }
+
+    /// Fits of E-Post that were brought together.
+    pub(super) fn kept_fits(&self, fingerprint: &str) -> Result<Vec<Fit>> {
+        Ok(Journal::read(&self.fit_journal(fingerprint), fingerprint)?.0)
+    }
+
+    /// Fits a share of the T-draws for E-Post by NUTS, as [`Project::calibrate_share`].
+    ///
+    /// # Errors
+    /// A T-step that is not finished, an I-step without such fits, what keeps one from being made; a share that another process is doing.
+    pub fn infer_share(&self, share: Share, monitor: &dyn Monitor) -> Result<ShareDone> {
+        let mut done = ShareDone::new(Task::Infer, share);
+        for FitWork { setting, fingerprint, prepared, numbers, kept } in self.fit_works()? {
+            let first = done.units;
+            done.units += numbers.len();
+            let own: Vec<usize> =
+                numbers.iter().enumerate().filter(|(u, _)| share.has(first + u)).map(|(_, s)| *s).collect();
+            done.own += own.len();
+            let path = Shards::within(&self.root).file(Task::Infer, &fingerprint, share);
+            let shard = self.shard(setting, Task::Infer, share, None);
+            let (journal, before) = Journal::<Made>::open(&path, heading(&fingerprint, Some(shard)))?;
+            let made: HashSet<usize> = SortedOut::of(before).fits.iter().map(|fit| fit.t_draw).chain(kept).collect();
+            let to_do: Vec<usize> = own.into_iter().filter(|s| !made.contains(s)).collect();
+            let (spec, new) = (&self.settings[setting].study.infer, AtomicUsize::new(0));
+            let stream = stages::infer_stream(&self.settings[setting].study);
+            infer::make_fits(&prepared, spec, stream, &to_do, &Fits(&journal, &new), monitor)?;
+            done.new += new.into_inner();
             done.files.push(path);
         }
         Ok(done)

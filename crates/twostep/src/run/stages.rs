@@ -4,7 +4,7 @@ use super::runs::{self, Bench, Changed, Runner};
 use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::infer::propagation::Method;
-use crate::infer::{self, Derived, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary};
+use crate::infer::{self, Derived, Fit, IPosterior, InferSpec, Measured, Prepared, Problem, QuantitySummary};
 use crate::likelihood::Generator;
 use crate::matrix::Matrix;
 use crate::monitor::{Monitor, Silent};
@@ -565,21 +565,33 @@ pub(super) fn prepare(
     Prepared::new(problem, &study.infer, true)
 }
 
-/// The I-posteriors by `methods`; each is given to `keep` when it is finished.
+/// The study's own I-step made ready, by clusters where it asks for them, and whether it does.
+pub(super) fn made_ready(study: &Study, posterior: &TPosterior, measured: &[Measured]) -> Result<(Prepared, bool)> {
+    let clustered = clustered(study, posterior, infer_stream(study));
+    let draws = clustered.as_ref().unwrap_or(&posterior.draws);
+    Ok((prepare(study, posterior, draws, measured, study.derived_quantities()?)?, clustered.is_some()))
+}
+
+/// The random numbers of the I-step.
+pub(super) fn infer_stream(study: &Study) -> Stream {
+    root(study).named("infer")
+}
+
+/// The I-posteriors by `methods`, with what E-Post fitted before; each is given to `keep` when it is finished.
 pub(super) fn infer(
     study: &Study,
     posterior: &TPosterior,
     measured: &[Measured],
     methods: &[Method],
+    fits: Vec<Fit>,
     monitor: &dyn Monitor,
     keep: &mut dyn FnMut(Vec<IPosterior>) -> Result<()>,
 ) -> Result<()> {
     let spec = &study.infer;
-    let stream = root(study).named("infer");
-    let clustered = clustered(study, posterior, stream);
+    let stream = infer_stream(study);
     let derived = study.derived_quantities()?;
-    let prepared =
-        prepare(study, posterior, clustered.as_ref().unwrap_or(&posterior.draws), measured, derived.clone())?;
+    let (prepared, is_clustered) = made_ready(study, posterior, measured)?;
+    let prepared = prepared.with_fits(fits);
     // Mixtures over the T-draws come last, since they take longest.
     let mut ordered = methods.to_vec();
     ordered.sort_by_key(|method| method.is_mixture());
@@ -589,7 +601,7 @@ pub(super) fn infer(
         let mut posteriors = infer::infer(&prepared, &spec, stream, &monitor)?;
         for posterior in &mut posteriors {
             withdraw_undefined(posterior, &derived);
-            if clustered.is_some() {
+            if is_clustered {
                 // T-draws of clusters are centroids, which are not kept: predictions take them from all draws again.
                 posterior.t_draws = None;
             }

@@ -33,6 +33,9 @@ const LOCK: &str = ".lock";
 /// Name of the folder of journals: one for everything that was ever tried in a study.
 pub const TRIALS: &str = "trials";
 
+/// Name of the folder of journals of fits of E-Post that were shared out.
+pub const T_DRAW_FITS: &str = "fits";
+
 /// Name of the copy of the measurements.
 const MEASUREMENTS: &str = "measurements.csv";
 
@@ -217,7 +220,7 @@ impl Folder {
         // Left by a process that was killed before it wrote its ledger, or by workers, which write none.
         others.retain(|name| {
             let is_left_over = name.starts_with(&format!(".{LEDGER}.")) && name.ends_with(".tmp");
-            !is_left_over && ![LOCK, SHARDS, TRIALS].contains(&name.as_str())
+            !is_left_over && ![LOCK, SHARDS, TRIALS, T_DRAW_FITS].contains(&name.as_str())
         });
         others.sort();
         if others.is_empty() {

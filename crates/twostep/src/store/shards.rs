@@ -3,6 +3,7 @@
 use super::MadeRun;
 use crate::calibrate::{Trial, Truth};
 use crate::error::Result;
+use crate::infer::Fit;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -119,6 +120,8 @@ pub enum Made {
     Trial(Trial),
     /// A run of the simulator.
     Run(MadeRun),
+    /// The posterior of a T-draw.
+    Fit(Fit),
 }
 
 /// What a shard's file says of itself, so that one of another study is known for what it is.

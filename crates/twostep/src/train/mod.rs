@@ -17,6 +17,7 @@ pub use spec::{KnownSigmaS, NutsSpec, TrainMethod, TrainSpec};
 use crate::draws::{Draws, Sorted};
 use crate::error::{Error, Result};
 use crate::matrix::{Matrix, bits};
+use crate::mcmc::nuts::draws_of;
 use crate::mcmc::{Bayes, chains, diagnostics, psis};
 use crate::monitor::{Monitor, Quiet, counting};
 use crate::special::{HALF_LN_TAU, normal_cdf};
@@ -1133,7 +1134,7 @@ impl Fit<'_> {
                     error => error,
                 }
             })?;
-        let check = chains::check(density, &chains, stream.named("check"), &|| monitor.proceed())?;
+        let check = chains::check(density, &draws_of(&chains), stream.named("check"), &|| monitor.proceed())?;
         // Chains that missed a part, stay each in another, or could not follow the density, are replaced by the runs that found
         // it with its weight, unless the study insists on NUTS.
         let divergences = chains.iter().map(|c| c.divergences()).sum();
