@@ -382,6 +382,8 @@ class Study(Stages):
             self._set_workers(workers)
         if pool is not None and self._function is None:
             self._share_runs(pool, only)
+            # What failed there is not made once more here.
+            only = "pending"
         elif pool is not None:
             self._executor = pool.executor
         try:

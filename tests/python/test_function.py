@@ -419,8 +419,3 @@ def test_a_script_without_a_guard_says_why_it_cannot_be_a_file(tmp_path: Path) -
     )
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert "would run again as a whole" in done.stdout, done
-
-
-def test_an_executor_is_for_functions_only(make_study: Make) -> None:
-    with ThreadPoolExecutor(1) as executor, pytest.raises(ts.InvalidError, match="only a function in this process"):
-        make_study(ts.Builtin("logistic")).simulate(executor=executor)

@@ -11,6 +11,7 @@ mod pump;
 mod results;
 mod simulator;
 mod surrogate;
+mod threads;
 
 use pyo3::prelude::*;
 use std::ffi::OsString;
@@ -24,11 +25,11 @@ fn command(py: Python<'_>, command_line: Vec<OsString>) -> u8 {
 /// Lets work on all studies of this process use so many threads; only before the first of it.
 #[pyfunction]
 fn set_threads(py: Python<'_>, threads: usize) -> PyResult<()> {
-    let built = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
-    built.map_err(|_| {
-        let repair = "call it before any other work, once";
-        errors::raise(py, twostep::Error::invalid("set_threads", "work has begun with other threads", repair))
-    })
+    if threads::set(threads) {
+        return Ok(());
+    }
+    let repair = "call it before any other work, once";
+    Err(errors::raise(py, twostep::Error::invalid("set_threads", "work has begun with other threads", repair)))
 }
 
 /// Panics within long work, to test what becomes of it.

@@ -2,6 +2,7 @@
 
 use crate::errors;
 use crate::simulator::Call;
+use crate::threads;
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -164,9 +165,9 @@ pub(crate) fn drive<T: Send>(
     let finished = std::thread::scope(|scope| {
         let watch = &watch;
         let worker = scope.spawn(move || {
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(watch)));
+            let outcome = threads::within(|| work(watch));
             watch.send(Event::Finished);
-            outcome.map_err(|_| errors::last_panic())
+            outcome
         });
         let raised = listen(py, host, watch, &events);
         line.set(None);

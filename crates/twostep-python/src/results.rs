@@ -3,6 +3,7 @@
 use crate::arrays::{array, object, rows};
 use crate::errors::{guarded, internal, raise};
 use crate::pump::{Line, drive};
+use crate::threads;
 use numpy::IntoPyArray;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -84,11 +85,11 @@ impl Setting {
     fn free<T: Send>(&self, py: Python<'_>, work: impl Fn() -> twostep::Result<T> + Send + Sync) -> PyResult<T> {
         guarded(py, || {
             let at_work = self.line.begin();
-            let done = py.detach(work);
+            let done = py.detach(|| threads::within(work));
             drop(at_work);
             // What a function of the user raised, before what followed from it.
             self.line.raise_failure()?;
-            done.map_err(|error| raise(py, error))
+            done.map_err(|panic| internal(py, &panic))?.map_err(|error| raise(py, error))
         })
     }
 }
@@ -501,7 +502,8 @@ impl Calibrations {
     /// A figure of all settings, or of one.
     fn figure<'py>(&self, py: Python<'py>, id: &str, index: Option<usize>) -> PyResult<Option<Bound<'py, PyDict>>> {
         guarded(py, || {
-            let figures = py.detach(|| report::calibration::figures_of(&self.project, &self.calibrations, index));
+            let figures = || report::calibration::figures_of(&self.project, &self.calibrations, index);
+            let figures = py.detach(|| threads::within(figures)).map_err(|panic| internal(py, &panic))?;
             let figures = figures.map_err(|error| raise(py, error))?;
             figures.iter().find(|figure| figure.id == id).map(|figure| figure_dict(py, figure)).transpose()
         })

@@ -300,6 +300,8 @@ fn runs_are_shared_out_and_failed_ones_made_again() {
     assert_eq!((merged.new, merged.tasks.as_slice(), merged.missing.len()), (17, [Task::Simulate].as_slice(), 0));
     let failed = |results: &str| project(results).runs().unwrap().iter().filter(|run| run.state == "failed").count();
     assert_eq!(failed("shared"), 2);
+    let attempts = || project("shared").runs().unwrap().iter().map(|run| run.attempts).sum::<usize>();
+    assert_eq!(attempts(), 17);
     // Nothing is pending, and only failed ones are made again.
     std::fs::write(place.0.join("mended"), "").unwrap();
     for number in 1..=3 {
@@ -308,7 +310,7 @@ fn runs_are_shared_out_and_failed_ones_made_again() {
     let again: usize = (1..=3).map(|k| project("shared").simulate_share(share(k, 3), true, &Silent).unwrap().new).sum();
     assert_eq!(again, 2);
     project("shared").merge(&[]).unwrap();
-    assert_eq!(failed("shared"), 0);
+    assert_eq!((failed("shared"), attempts()), (0, 19));
     project("shared").run(Stage::Simulate, &Silent).unwrap();
     project("local").run(Stage::Simulate, &Silent).unwrap();
     let [shared, local] = ["shared", "local"].map(|results| {

@@ -334,18 +334,22 @@ impl<'a> RunLedger<'a> {
     pub fn bring_in(&self, simulator: &str, runs: &[MadeRun]) -> Result<usize> {
         let differing = Cell::new(None);
         let new = self.change(|t| {
-            let mut find = t.prepare("SELECT state, outputs FROM runs WHERE simulator = ?1 AND inputs = ?2 AND replicate = ?3")?;
+            let mut find = t.prepare("SELECT state, outputs, attempts FROM runs WHERE simulator = ?1 AND inputs = ?2 AND replicate = ?3")?;
             let mut insert = t.prepare(
                 "INSERT INTO runs (simulator, inputs, replicate, source, state, outputs, attempts, seconds, reason)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-                 ON CONFLICT DO UPDATE SET state = ?5, outputs = ?6, attempts = attempts + ?7, seconds = ?8, reason = ?9, process_group = NULL",
+                 ON CONFLICT DO UPDATE SET state = ?5, outputs = ?6, attempts = MAX(attempts, ?7), seconds = ?8, reason = ?9, process_group = NULL",
             )?;
             let mut new = 0;
             for run in runs {
                 let ((inputs, replicate), outputs) = (run.place(), run.outputs.clone().map(|o| Value::Object(o).to_string()));
                 let key = params![simulator, inputs, replicate as i64];
-                let read = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?));
-                if let Some((state, before)) = find.query_row(key, read).optional()? {
+                // Workers count the attempts that they knew of.
+                let attempts = run.attempts as i64;
+                let read = |row: &Row<'_>| {
+                    Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, i64>(2)?))
+                };
+                if let Some((state, before, tried)) = find.query_row(key, read).optional()? {
                     if state == RunState::Done.name() {
                         if outputs.is_some() && outputs != before {
                             differing.set(Some(inputs));
@@ -354,12 +358,11 @@ impl<'a> RunLedger<'a> {
                         continue;
                     }
                     // A failure that is known is no news.
-                    if state == RunState::Failed.name() && outputs.is_none() {
+                    if state == RunState::Failed.name() && outputs.is_none() && attempts <= tried {
                         continue;
                     }
                 }
                 let state = if outputs.is_some() { RunState::Done } else { RunState::Failed };
-                let attempts = run.attempts as i64;
                 let row = params![
                     simulator, inputs, replicate as i64, run.source, state.name(), outputs, attempts, run.seconds, run.reason
                 ];
