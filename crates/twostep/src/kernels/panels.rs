@@ -11,7 +11,7 @@ const LINE: usize = 8;
 /// Draws of a wide panel: twelve AVX2 registers of four, as many sums as keep both multipliers busy.
 const WIDE: usize = 48;
 /// Widths of panels, widest first: each is used while as many draws are left.
-const WIDTHS: [usize; 4] = [WIDE, 16, 4, 1];
+const WIDTHS: [usize; 6] = [WIDE, 32, 16, 8, 4, 1];
 /// Lanes of a sum over draws: two registers.
 const LANES: usize = 8;
 /// Points evaluated together: their sums for two draws or two coefficients fill eight registers.
@@ -127,20 +127,39 @@ impl Panels {
 
     /// `out[s] = R_s` at `q`.
     pub(crate) fn combine(&self, q: &[f64], out: &mut [f64]) {
-        dispatch(
-            #[inline(always)]
-            || {
-                for (start, width) in panels(0..self.draws) {
-                    let (panel, out) = (self.panel(start, width), &mut out[start..start + width]);
-                    match width {
-                        WIDE => out.copy_from_slice(&combined::<WIDE>(panel, q)),
-                        16 => out.copy_from_slice(&combined::<16>(panel, q)),
-                        4 => out.copy_from_slice(&combined::<4>(panel, q)),
-                        _ => out[0] = single(panel, q),
-                    }
-                }
-            },
-        );
+        Arch::new().dispatch(Combine { panels: self, q, out });
+    }
+
+    /// `out[s - start] = R_s` of `draws` draws from the first of a panel on.
+    #[inline(always)]
+    fn combine_draws<S: Simd>(&self, simd: S, q: &[f64], start: usize, draws: usize, out: &mut [f64]) {
+        for (first, width) in panels(start..start + draws) {
+            let (panel, out) = (self.panel(first, width), &mut out[first - start..first - start + width]);
+            match width {
+                WIDE => combined::<S, WIDE>(simd, panel, q, out),
+                32 => combined::<S, 32>(simd, panel, q, out),
+                16 => combined::<S, 16>(simd, panel, q, out),
+                8 => combined::<S, 8>(simd, panel, q, out),
+                4 => combined::<S, 4>(simd, panel, q, out),
+                _ => out[0] = single(panel, q),
+            }
+        }
+    }
+
+    /// `sums[k] += c[k, s] weights[s - start]` over `draws` draws from the first of a panel on.
+    #[inline(always)]
+    fn pull_draws<S: Simd>(&self, simd: S, weights: &[f64], start: usize, draws: usize, sums: &mut [Aligned<LANES>]) {
+        for (first, width) in panels(start..start + draws) {
+            let (panel, weights) = (self.panel(first, width), &weights[first - start..first - start + width]);
+            match width {
+                WIDE => pull::<S, WIDE>(simd, panel, weights.try_into().expect("a panel's width"), sums),
+                32 => pull::<S, 32>(simd, panel, weights.try_into().expect("a panel's width"), sums),
+                16 => pull::<S, 16>(simd, panel, weights.try_into().expect("a panel's width"), sums),
+                8 => pull::<S, 8>(simd, panel, weights.try_into().expect("a panel's width"), sums),
+                4 => pull::<S, 4>(simd, panel, weights.try_into().expect("a panel's width"), sums),
+                _ => pull::<S, 1>(simd, panel, weights.try_into().expect("a panel's width"), sums),
+            }
+        }
     }
 
     /// `out[k] = sum_s c[k, s] weights[s]`.
@@ -160,7 +179,9 @@ impl Panels {
                     let (panel, out) = (self.panel(start, width), &mut out[start..]);
                     match width {
                         WIDE => tiles::<LANES, WIDE>(panel, width, q, n, self.draws, out),
+                        32 => tiles::<LANES, 32>(panel, width, q, n, self.draws, out),
                         16 => tiles::<LANES, 16>(panel, width, q, n, self.draws, out),
+                        8 => tiles::<LANES, 8>(panel, width, q, n, self.draws, out),
                         4 => tiles::<4, 4>(panel, width, q, n, self.draws, out),
                         _ => tiles::<1, 1>(panel, width, q, n, self.draws, out),
                     }
@@ -185,34 +206,29 @@ impl WithSimd for Pull<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        for (start, width) in panels(0..self.panels.draws) {
-            let (panel, weights) = (self.panels.panel(start, width), &self.weights[start..start + width]);
-            match width {
-                WIDE => pull::<S, WIDE>(simd, panel, weights.try_into().expect("a panel's width"), self.sums),
-                16 => pull::<S, 16>(simd, panel, weights.try_into().expect("a panel's width"), self.sums),
-                4 => pull::<S, 4>(simd, panel, weights.try_into().expect("a panel's width"), self.sums),
-                _ => pull::<S, 1>(simd, panel, weights.try_into().expect("a panel's width"), self.sums),
-            }
-        }
+        self.panels.pull_draws(simd, self.weights, 0, self.panels.draws, self.sums);
+    }
+}
+
+/// The residual sums of all draws.
+struct Combine<'a> {
+    panels: &'a Panels,
+    q: &'a [f64],
+    out: &'a mut [f64],
+}
+
+impl WithSimd for Combine<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        self.panels.combine_draws(simd, self.q, 0, self.panels.draws, self.out);
     }
 }
 
 #[inline(always)]
 fn total(lanes: &[f64; LANES]) -> f64 {
     ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]))
-}
-
-/// The sum of a panel's values.
-#[inline(always)]
-fn lanes_sum(values: &[f64]) -> f64 {
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    let mut sum = [0.0; LANES];
-    for chunk in chunks {
-        for lane in 0..LANES {
-            sum[lane] += chunk[lane];
-        }
-    }
-    rest.iter().fold(total(&sum), |sum, value| sum + value)
 }
 
 /// The largest of a panel's values and of `least`.
@@ -240,16 +256,29 @@ pub(super) fn lanes_max(values: &[f64], least: f64) -> f64 {
     out
 }
 
-/// `R_s` of the draws of a panel.
+/// `out[i] = R_i` of the draws of a panel. The sums stay in registers, which the compiler only sees where it is told to: by itself
+/// it would take some of them apart.
 #[inline(always)]
-fn combined<const W: usize>(panel: &[f64], q: &[f64]) -> [f64; W] {
-    let mut sum = [0.0; W];
-    for (row, &q) in panel.as_chunks::<W>().0.iter().zip(q) {
-        for i in 0..W {
-            sum[i] = q.mul_add(row[i], sum[i]);
+fn combined<S: Simd, const W: usize>(simd: S, panel: &[f64], q: &[f64], out: &mut [f64]) {
+    let rows = panel.as_chunks::<W>().0.iter().zip(q);
+    if W < S::F64_LANES {
+        let mut sums = [0.0; W];
+        for (row, q) in rows {
+            for i in 0..W {
+                sums[i] = q.mul_add(row[i], sums[i]);
+            }
+        }
+        out.copy_from_slice(&sums);
+        return;
+    }
+    let (mut sums, count) = ([simd.splat_f64s(0.0); WIDE], W / S::F64_LANES);
+    for (row, q) in rows {
+        let (row, q) = (S::as_simd_f64s(row.as_slice()).0, simd.splat_f64s(*q));
+        for j in 0..count {
+            sums[j] = simd.mul_add_f64s(q, row[j], sums[j]);
         }
     }
-    sum
+    S::as_mut_simd_f64s(out).0.copy_from_slice(&sums[..count]);
 }
 
 /// `R` of a panel of one draw, in lanes that do not wait for each other.
@@ -440,7 +469,7 @@ pub(crate) struct Pulled {
 #[derive(Clone, Debug, Default)]
 struct Pass {
     top: f64,
-    sum: f64,
+    sum: Aligned<LANES>,
     /// For each class the sums of [`Pulled`], before they are divided by `sum`.
     classes: Vec<ClassPass>,
 }
@@ -448,10 +477,10 @@ struct Pass {
 #[derive(Clone, Debug, Default)]
 struct ClassPass {
     by_feature: Vec<Aligned<LANES>>,
-    by_variance: f64,
-    /// Residuals and `1 / v` of a panel.
-    residuals: Vec<f64>,
-    inverse: Vec<f64>,
+    by_variance: Aligned<LANES>,
+    /// Residuals and `1 / v` of some draws.
+    residuals: Aligned<WIDE>,
+    inverse: Aligned<WIDE>,
 }
 
 /// Buffers of pooled log-likelihoods: nothing is allocated after the first.
@@ -503,7 +532,7 @@ impl PoolScratch {
         let scale = |pass: &Pass| if top == f64::NEG_INFINITY { 0.0 } else { exp(pass.top - top) };
         let mut sum = 0.0;
         for pass in &*passes {
-            sum += scale(pass) * pass.sum;
+            sum += scale(pass) * total(&pass.sum);
         }
         let normaliser = if sum > 0.0 { sum.recip() } else { 0.0 };
         pulled.resize_with(classes.len(), Pulled::default);
@@ -517,7 +546,7 @@ impl PoolScratch {
                 for (out, sums) in pulled.by_feature.iter_mut().zip(&class.by_feature) {
                     *out = factor.mul_add(total(sums), *out);
                 }
-                pulled.by_variance += factor * class.by_variance;
+                pulled.by_variance += factor * total(&class.by_variance);
             }
             if classes.sigma_a(c).is_none() {
                 // All draws share v: the mean of their residuals is that of their coefficients, times the features.
@@ -550,102 +579,139 @@ impl<C: Classes> WithSimd for Add<'_, C> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        for (start, width) in panels(self.draws) {
-            let (pass, at) = (&mut *self.pass, (self.classes, self.features, self.forms, self.log_alpha, start));
-            match width {
-                WIDE => pass.add_panel::<S, WIDE>(simd, at),
-                16 => pass.add_panel::<S, 16>(simd, at),
-                4 => pass.add_panel::<S, 4>(simd, at),
-                _ => pass.add_panel::<S, 1>(simd, at),
-            }
+        let Self { pass, classes, features, forms, log_alpha, draws } = self;
+        let (at, mut start) = ((classes, features, forms, log_alpha), draws.start);
+        while start + WIDE <= draws.end {
+            pass.add_draws(simd, at, start, WIDE);
+            start += WIDE;
+        }
+        if start < draws.end {
+            pass.add_draws(simd, at, start, draws.end - start);
         }
     }
 }
 
 impl Pass {
     fn reset(&mut self, classes: &impl Classes) {
-        (self.top, self.sum) = (f64::NEG_INFINITY, 0.0);
+        (self.top, self.sum) = (f64::NEG_INFINITY, Aligned::default());
         self.classes.resize_with(classes.len(), ClassPass::default);
         for (c, class) in self.classes.iter_mut().enumerate() {
-            class.by_variance = 0.0;
+            class.by_variance = Aligned::default();
             class.by_feature.clear();
             class.by_feature.resize(classes.polynomials(c).rows(), Aligned::default());
-            class.residuals.resize(WIDE, 0.0);
-            class.inverse.resize(WIDE, 0.0);
         }
     }
 
+    /// Adds up to [`WIDE`] draws from the first of a panel on: several narrow panels together wait for their weights only once.
+    /// Vectors are filled up with draws that exclude the data.
     #[inline(always)]
-    fn add_panel<S: Simd, const W: usize>(
+    fn add_draws<S: Simd>(
         &mut self,
         simd: S,
-        (classes, features, forms, log_alpha, start): (&impl Classes, &[Vec<f64>], &[Form], &[f64], usize),
+        (classes, features, forms, log_alpha): (&impl Classes, &[Vec<f64>], &[Form], &[f64]),
+        start: usize,
+        draws: usize,
     ) {
-        let mut l: [f64; W] = log_alpha[start..start + W].try_into().expect("a panel's width");
+        let whole = draws.next_multiple_of(LANES);
+        let mut l = Aligned([f64::NEG_INFINITY; WIDE]);
+        l[..draws].copy_from_slice(&log_alpha[start..start + draws]);
         for c in 0..classes.len() {
-            let panel = classes.polynomials(c).panel(start, W);
-            let residuals: [f64; W] =
-                if W == 1 { [single(panel, &features[c]); W] } else { combined::<W>(panel, &features[c]) };
-            let Form { base, alpha, beta, gamma } = forms[c];
+            let (class, Form { base, alpha, beta, gamma }) = (&mut self.classes[c], forms[c]);
+            class.residuals[draws..whole].fill(0.0);
+            classes.polynomials(c).combine_draws(simd, &features[c], start, draws, &mut class.residuals[..draws]);
             match classes.sigma_a(c) {
-                None => {
-                    let slope = gamma / base;
-                    for i in 0..W {
-                        l[i] = slope.mul_add(residuals[i], l[i]);
-                    }
-                }
+                None => add_scaled(simd, gamma / base, &class.residuals[..whole], &mut l[..whole]),
                 Some(sigma_a) => {
-                    let sigma_a: &[f64; W] = sigma_a[start..start + W].try_into().expect("a panel's width");
-                    let mut inverse = [0.0; W];
-                    for i in 0..W {
-                        let v = sigma_a[i].mul_add(sigma_a[i], base);
-                        inverse[i] = v.recip();
-                        l[i] += alpha.mul_add(ln(v), gamma.mul_add(residuals[i], beta) * inverse[i]);
+                    let mut own = Aligned([1.0; WIDE]);
+                    own[..draws].copy_from_slice(&sigma_a[start..start + draws]);
+                    for i in 0..whole {
+                        let v = own[i].mul_add(own[i], base);
+                        class.inverse[i] = v.recip();
+                        l[i] += alpha.mul_add(ln(v), gamma.mul_add(class.residuals[i], beta) * class.inverse[i]);
                     }
-                    self.classes[c].residuals[..W].copy_from_slice(&residuals);
-                    self.classes[c].inverse[..W].copy_from_slice(&inverse);
                 }
             }
         }
-        for l in &mut l {
-            // NaN arises where terms of both signs overflow, far outside anything the data allow.
-            *l = if *l > f64::NEG_INFINITY { *l } else { f64::NEG_INFINITY };
-        }
-        let largest = lanes_max(&l, self.top);
+        let largest = largest(simd, &mut l[..whole], self.top);
         if largest > self.top {
-            let factor = exp(self.top - largest);
+            self.rescale(simd, exp(self.top - largest));
             self.top = largest;
-            self.sum *= factor;
-            for class in &mut self.classes {
-                class.by_variance *= factor;
-                class.by_feature.iter_mut().flat_map(|by| &mut by.0).for_each(|by| *by *= factor);
-            }
         }
         if self.top == f64::NEG_INFINITY {
             return;
         }
-        let mut weights = [0.0; W];
-        for i in 0..W {
-            weights[i] = exp(l[i] - self.top);
+        let weights = &mut l[..whole];
+        for weight in &mut *weights {
+            *weight = exp(*weight - self.top);
         }
-        self.sum += lanes_sum(&weights);
+        add_lanes(simd, weights, &mut self.sum);
         for c in 0..classes.len() {
             let (class, Form { alpha, beta, gamma, .. }) = (&mut self.classes[c], forms[c]);
-            let mut bar = weights;
-            if classes.sigma_a(c).is_some() {
-                let residuals: &[f64; W] = class.residuals[..W].try_into().expect("a panel's width");
-                let inverse: &[f64; W] = class.inverse[..W].try_into().expect("a panel's width");
-                let mut by_variance = [0.0; W];
-                for i in 0..W {
-                    let scaled = gamma.mul_add(residuals[i], beta) * inverse[i];
-                    by_variance[i] = weights[i] * inverse[i] * (alpha - scaled);
-                    bar[i] = weights[i] * inverse[i] * gamma;
-                }
-                class.by_variance += lanes_sum(&by_variance);
+            let polynomials = classes.polynomials(c);
+            if classes.sigma_a(c).is_none() {
+                polynomials.pull_draws(simd, weights, start, draws, &mut class.by_feature);
+                continue;
             }
-            pull::<S, W>(simd, classes.polynomials(c).panel(start, W), &bar, &mut class.by_feature);
+            let (mut by_variance, mut bar) = (Aligned([0.0; WIDE]), Aligned([0.0; WIDE]));
+            for i in 0..whole {
+                let scaled = gamma.mul_add(class.residuals[i], beta) * class.inverse[i];
+                by_variance[i] = weights[i] * class.inverse[i] * (alpha - scaled);
+                bar[i] = weights[i] * class.inverse[i] * gamma;
+            }
+            add_lanes(simd, &by_variance[..whole], &mut class.by_variance);
+            polynomials.pull_draws(simd, &*bar, start, draws, &mut class.by_feature);
         }
     }
+
+    /// All sums times a factor.
+    #[inline(always)]
+    fn rescale<S: Simd>(&mut self, simd: S, factor: f64) {
+        scale(simd, factor, &mut self.sum);
+        for class in &mut self.classes {
+            scale(simd, factor, &mut class.by_variance);
+            class.by_feature.iter_mut().for_each(|by| scale(simd, factor, by));
+        }
+    }
+}
+
+/// `lanes[i] *= factor`.
+#[inline(always)]
+fn scale<S: Simd>(simd: S, factor: f64, lanes: &mut Aligned<LANES>) {
+    for lanes in S::as_mut_simd_f64s(lanes.as_mut_slice()).0 {
+        *lanes = simd.mul_f64s(simd.splat_f64s(factor), *lanes);
+    }
+}
+
+/// `out[i] += factor x[i]`, for whole lanes.
+#[inline(always)]
+fn add_scaled<S: Simd>(simd: S, factor: f64, x: &[f64], out: &mut [f64]) {
+    for (out, x) in S::as_mut_simd_f64s(out).0.iter_mut().zip(S::as_simd_f64s(x).0) {
+        *out = simd.mul_add_f64s(simd.splat_f64s(factor), *x, *out);
+    }
+}
+
+/// `sums[i mod LANES] += x[i]`, for whole lanes.
+#[inline(always)]
+fn add_lanes<S: Simd>(simd: S, x: &[f64], sums: &mut Aligned<LANES>) {
+    let mut own = *sums;
+    for x in x.as_chunks::<LANES>().0 {
+        let pairs = S::as_mut_simd_f64s(own.as_mut_slice()).0.iter_mut().zip(S::as_simd_f64s(x).0);
+        pairs.for_each(|(own, x)| *own = simd.add_f64s(*own, *x));
+    }
+    *sums = own;
+}
+
+/// The largest of log-likelihoods, in whole lanes, and of `least`. Those that are not numbers become minus infinity: they arise where
+/// terms of both signs overflow, far outside anything the data allow.
+#[inline(always)]
+fn largest<S: Simd>(simd: S, l: &mut [f64], least: f64) -> f64 {
+    let none = simd.splat_f64s(f64::NEG_INFINITY);
+    let mut largest = simd.splat_f64s(least);
+    for l in S::as_mut_simd_f64s(l).0 {
+        *l = simd.select_f64s(simd.greater_than_f64s(*l, none), *l, none);
+        largest = simd.max_f64s(*l, largest);
+    }
+    simd.reduce_max_f64s(largest)
 }
 
 /// The same for [`POINTS`] points: lanes are points, and a panel of draws is read once for all of them.
