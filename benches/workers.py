@@ -9,8 +9,8 @@ that starting Python and the cluster is not. The files that both write are compa
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -27,22 +27,20 @@ def once(kind: str, study: Path, folder: Path, workers: int) -> None:
 
     ts.show_progress(False)
     start = time.perf_counter()
-    executor = None
-    if kind == "dask":
-        from distributed import Client, LocalCluster
+    with contextlib.ExitStack() as stack:
+        executor = None
+        if kind == "dask":
+            from distributed import Client, LocalCluster
 
-        cluster = LocalCluster(
-            n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, local_directory=str(folder)
-        )
-        executor = Client(cluster, set_as_default=False)
-    else:
-        ts._twostep.set_threads(workers)
-    subject = ts.Study.from_toml(study).save(folder / "results")
-    ready = time.perf_counter()
-    subject.calibrate(executor=executor)
-    print(json.dumps({"seconds": time.perf_counter() - ready, "ready": ready - start}), flush=True)
-    # Workers end with this process.
-    os._exit(0)
+            local = {"host": "127.0.0.1", "dashboard_address": None, "local_directory": str(folder)}
+            cluster = stack.enter_context(LocalCluster(n_workers=workers, threads_per_worker=1, **local))
+            executor = stack.enter_context(Client(cluster, set_as_default=False))
+        else:
+            ts.set_threads(workers)
+        subject = ts.Study.from_toml(study).save(folder / "results")
+        ready = time.perf_counter()
+        subject.calibrate(executor=executor)
+        print(json.dumps({"seconds": time.perf_counter() - ready, "ready": ready - start}), flush=True)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -62,7 +60,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.once:
-        once(given.once, given.study, given.folder, given.workers)
+        return once(given.once, given.study, given.folder, given.workers)
     seconds: dict[str, list[float]] = {"threads": [], "dask": []}
     ready = []
     for number in range(given.rounds):
