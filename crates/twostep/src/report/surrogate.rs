@@ -425,7 +425,8 @@ fn sobol(findings: &Findings, posterior: &TPosterior) -> Option<Figure> {
     }
     let caption = "Sobol' indices of the surrogate for inputs that are uniform between their bounds (those scaled by their logarithm, on it): first-order is the share of the output's \
                    variance that an input explains by itself, total adds what it does together with others. Lines hold 50 % and \
-                   90 % of the T-draws; below the median, where terms were shrunk, only those that matter count."
+                   90 % of the T-draws, and what the surrogate leaves open: at their upper ends its approximation error belongs to the input, at their lower ends to others, as do \
+                   terms whose sign is not certain."
         .into();
     let columns = panels.len().clamp(1, 2);
     let figure =

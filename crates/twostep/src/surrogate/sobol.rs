@@ -3,18 +3,20 @@
 use super::{Basis, Surrogate};
 use crate::matrix::Matrix;
 
-/// Sensitivity of `M~(x, c)` to its inputs, where these are independent and uniform between their bounds, on the logarithm where
-/// that is their scale: inputs in rows, draws of the coefficients in columns. NaN where nothing varies. [Sudret 2008]
+/// The variance of `M~(x, c)` by inputs, where these are independent and uniform between their bounds, on the logarithm where that is their
+/// scale: inputs in rows, draws of the coefficients in columns. Divided by `variance` they are Sobol' indices. [Sudret 2008]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sobol {
-    /// `Var(E(M~ | x_d)) / Var(M~)`: what input d does by itself.
+    /// `Var(E(M~ | x_d))`: what input d does by itself.
     pub first: Matrix,
-    /// `E(Var(M~ | all but x_d)) / Var(M~)`: what goes when input d is known, together with its interactions.
+    /// `E(Var(M~ | all but x_d))`: what goes when input d is known, together with its interactions.
     pub total: Matrix,
+    /// `Var(M~)`.
+    pub variance: Vec<f64>,
 }
 
 impl Sobol {
-    /// Indices of a surrogate that is a polynomial; of a series those in the mean over its coordinate, which is none of the inputs then.
+    /// Of a surrogate that is a polynomial; of a series on average over its coordinate, which is none of the inputs then.
     pub fn of(surrogate: &dyn Surrogate, coefficients: &Matrix) -> Option<Self> {
         match surrogate.series() {
             Some(series) => series.pooled(coefficients).map(|(basis, pooled)| Self::new(basis, &pooled)),
@@ -22,25 +24,8 @@ impl Sobol {
         }
     }
 
-    /// Indices to which only terms contribute whose sign is certain; the variance, which they are shares of, has all. `None` for a surrogate that
-    /// is no polynomial, or is of a series.
-    ///
-    /// No index over the draws is zero, since the square of a coefficient of either sign is not. These are the lower ends of what is known.
-    pub fn of_certain(
-        surrogate: &dyn Surrogate,
-        coefficients: &Matrix,
-        is_certain: &dyn Fn(&str) -> bool,
-    ) -> Option<Self> {
-        let basis = surrogate.basis().filter(|_| surrogate.series().is_none())?;
-        Some(Self::counting(basis, coefficients, |p| is_certain(&surrogate.names()[p])))
-    }
-
-    /// The indices for P x S coefficients.
+    /// For P x S coefficients of a basis.
     pub fn new(basis: &Basis, coefficients: &Matrix) -> Self {
-        Self::counting(basis, coefficients, |_| true)
-    }
-
-    fn counting(basis: &Basis, coefficients: &Matrix, counts: impl Fn(usize) -> bool) -> Self {
         let (n_inputs, n_draws) = (basis.scales().len(), coefficients.cols());
         let (mut first, mut total) = (Matrix::zeros(n_inputs, n_draws), Matrix::zeros(n_inputs, n_draws));
         let mut variance = vec![0.0; n_draws];
@@ -51,26 +36,16 @@ impl Sobol {
             }
             // The mean square of P_j under the uniform distribution is 1 / (2j + 1).
             let square = degrees.iter().fold(basis.factor(p).powi(2), |square, &j| square / (2 * j + 1) as f64);
-            let counts = counts(p);
             for (s, c) in coefficients.row(p).iter().enumerate() {
                 let part = square * c * c;
                 variance[s] += part;
-                if !counts {
-                    continue;
-                }
                 active.iter().for_each(|&d| total[(d, s)] += part);
                 if let [only] = active[..] {
                     first[(only, s)] += part;
                 }
             }
         }
-        for d in 0..n_inputs {
-            for (s, variance) in variance.iter().enumerate() {
-                first[(d, s)] /= variance;
-                total[(d, s)] /= variance;
-            }
-        }
-        Self { first, total }
+        Self { first, total, variance }
     }
 }
 
@@ -104,11 +79,12 @@ mod tests {
             let sobol = Sobol::new(&basis, &coefficients);
             let (va, vb, vab) = (a * a / 3.0, b * b / 3.0, a * a * b * b / 9.0);
             let sum = va + vb + vab;
-            let expected = [[va / sum, (va + vab) / sum], [vb / sum, (vb + vab) / sum], [0.0, 0.0]];
-            for (d, [first, total]) in expected.into_iter().enumerate() {
-                // Some ten roundings of numbers below one.
-                assert!((sobol.first[(d, 0)] - first).abs() < 16.0 * f64::EPSILON, "{normalisation:?} {d}");
-                assert!((sobol.total[(d, 0)] - total).abs() < 16.0 * f64::EPSILON, "{normalisation:?} {d}");
+            // Some ten roundings of parts of the sum.
+            let bound = 16.0 * f64::EPSILON * sum;
+            assert!((sobol.variance[0] - sum).abs() < bound, "{normalisation:?}");
+            for (d, [first, total]) in [[va, va + vab], [vb, vb + vab], [0.0, 0.0]].into_iter().enumerate() {
+                assert!((sobol.first[(d, 0)] - first).abs() < bound, "{normalisation:?} {d}");
+                assert!((sobol.total[(d, 0)] - total).abs() < bound, "{normalisation:?} {d}");
             }
         }
     }
@@ -140,9 +116,9 @@ mod tests {
                     let total = variance - first[1 - d];
                     // 25 terms, none above the largest squared value.
                     let most = eta.data().iter().map(|v| v * v).fold(0.0, f64::max);
-                    let bound = 64.0 * 25.0 * f64::EPSILON * most / variance;
-                    assert!((sobol.first[(d, s)] - first[d] / variance).abs() < bound);
-                    assert!((sobol.total[(d, s)] - total / variance).abs() < bound);
+                    let bound = 64.0 * 25.0 * f64::EPSILON * most;
+                    assert!((sobol.first[(d, s)] - first[d]).abs() < bound);
+                    assert!((sobol.total[(d, s)] - total).abs() < bound);
                 }
             }
         }

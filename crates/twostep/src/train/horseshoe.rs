@@ -1,6 +1,7 @@
 //! The T-step of a polynomial whose coefficients have a horseshoe prior: scales by slices with the coefficients integrated out,
 //! coefficients exactly given the scales, a scale of each coefficient exactly given it.
 
+use super::sensitivity::has_certain_sign;
 use super::{Block, Fit, LeaveOneOut, Predictions, T_DRAWS, TermsReport, TrainMethod, TrainSpec};
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
@@ -35,9 +36,6 @@ const FLOOR: f64 = 1e-5;
 
 /// Share of the variance of the approximation error that terms may have which are left out of the draws, and counted to it.
 const LEFT_OUT: f64 = 0.01;
-
-/// Probability of its sign from which on a term matters.
-const CERTAIN: f64 = 0.975;
 
 /// States of each chain whose sigma_A are compared, at least.
 const LEAST: usize = 250;
@@ -385,12 +383,9 @@ impl Fit<'_> {
         let total: f64 = squares[1..].iter().sum();
         let mut by_size: Vec<usize> = (1..names.len()).collect();
         by_size.sort_by(|a, b| squares[*b].total_cmp(&squares[*a]));
-        let positive = |j: usize| {
-            let n = draws.iter().filter(|draw| draw.coefficients[j] > 0.0).count();
-            n as f64 / draws.len() as f64
-        };
-        let certain = by_size.iter().map(|&j| (j, positive(j))).filter(|(_, p)| p.max(1.0 - p) > CERTAIN);
-        let matter = certain.map(|(j, _)| (names[j].clone(), squares[j] / total)).collect();
+        let is_certain =
+            |j: &&usize| has_certain_sign(draws.iter().map(|draw| (draw.coefficients[**j], 1.0 / draws.len() as f64)));
+        let matter = by_size.iter().filter(is_certain).map(|&j| (names[j].clone(), squares[j] / total)).collect();
 
         let mut sigma_a: Vec<f64> = draws.iter().map(|draw| draw.sigma_a).collect();
         let mut kept: Vec<usize> = (0..names.len()).collect();
