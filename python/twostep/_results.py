@@ -276,7 +276,7 @@ class Fit(Found):
         """Sobol' indices of polynomial surrogates: the share of an output's variance that an input explains.
 
         Inputs are uniform between their bounds. ``first`` is what an input does by itself, ``total`` adds what it does together
-        with others; each with the interval that holds 90 % of the T-draws.
+        with others; each with the interval that holds 90 % of the T-draws and what the surrogate leaves open.
         """
         frames = [frame_of(setting.sensitivity()) for setting in self._found]
         if all(frame.empty for frame in frames):

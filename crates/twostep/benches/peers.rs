@@ -101,7 +101,6 @@ fn i_step(case: &Case, posterior: &TPosterior, method: Method, asked: &str, seed
 fn chains_alone(case: &Case, posterior: &TPosterior, method: Method, seed: u64) -> Answer {
     let spec = InferSpec { methods: vec![method], ..common::settings(THETA_C) };
     let propagation = method.propagation(PointEstimate::Mean);
-    let start = cpu();
     let draws = propagation.reduce(&posterior.draws);
     let weights = draws.weights();
     let prepared = case.prepared(&TPosterior { outputs: posterior.outputs.clone(), draws }, &spec, true);
@@ -115,6 +114,7 @@ fn chains_alone(case: &Case, posterior: &TPosterior, method: Method, seed: u64) 
     let mean = |name: &str| case.answer(THETA_C, method.name(), name)[0];
     let begin: Vec<f64> = prepared.prior().iter().map(|(name, prior)| prior.to_real(mean(name))).collect();
     let stream = Stream::root(seed);
+    let start = cpu();
     let chain =
         |c| nuts::sample(&mut Posterior::new(target.clone()), &begin, &settings, &mut stream.at(c).rng(), &|| true);
     let chains: Vec<Chain> = (0..CHAINS as u64).map(|c| chain(c).unwrap()).collect();

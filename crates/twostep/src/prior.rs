@@ -735,11 +735,18 @@ impl Marginal {
                 let share = 1.0 / (1.0 + e);
                 let nearer = width * e * share;
                 let x = if z < 0.0 { self.lower + nearer } else { self.upper - nearer };
-                let log_jacobian = width.ln() - z.abs() - 2.0 * e.ln_1p();
+                // The share is between a half and one: of the logarithm no digits are lost.
+                let log_jacobian = (width * share * share).ln() - z.abs();
                 (x, nearer * share, log_jacobian, ((e - 1.0) * share).copysign(-z))
             }
-            (true, false) => (self.lower + z.exp(), z.exp(), z, 1.0),
-            (false, true) => (self.upper - (-z).exp(), (-z).exp(), -z, -1.0),
+            (true, false) => {
+                let beyond = z.exp();
+                (self.lower + beyond, beyond, z, 1.0)
+            }
+            (false, true) => {
+                let beyond = (-z).exp();
+                (self.upper - beyond, beyond, -z, -1.0)
+            }
             (false, false) => (z, 1.0, 0.0, 0.0),
         };
         RealPoint { x: self.inside(x), dx_dz, log_jacobian, d_log_jacobian }

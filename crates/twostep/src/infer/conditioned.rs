@@ -179,13 +179,36 @@ impl Conditioned {
         self.basis.features(&features.x, &mut features.value, &mut features.table);
     }
 
-    /// Values of the basis at some rows of unknowns together.
-    pub(crate) fn set_points(&self, omega: &Matrix, rows: Range<usize>, out: &mut Vec<Lanes>, table: &mut Vec<Lanes>) {
+    /// Values of the basis at some rows of unknowns together; with `SLOPES` ready for [`Self::pull_points`].
+    pub(crate) fn set_points<const SLOPES: bool>(
+        &self,
+        omega: &Matrix,
+        rows: Range<usize>,
+        out: &mut Vec<Lanes>,
+        table: &mut Vec<Lanes>,
+    ) {
         if self.has_all(omega.cols()) {
-            return self.basis.features_of_points(omega, rows, out, table);
+            return self.basis.features_of_points::<SLOPES>(omega, rows, out, table);
         }
         let own = Matrix::from_fn(rows.len(), self.places.len(), |p, d| omega[(rows.start + p, self.places[d])]);
-        self.basis.features_of_points(&own, 0..rows.len(), out, table);
+        self.basis.features_of_points::<SLOPES>(&own, 0..rows.len(), out, table);
+    }
+
+    /// `by_omega[p, d] += sum_k bar[k][p] dpsi_k/domega_d` at the points that `table` was filled for, of which there are `n`.
+    pub(crate) fn pull_points(
+        &self,
+        bar: &[Lanes],
+        table: &[Lanes],
+        n: usize,
+        by_own: &mut Vec<Lanes>,
+        by_omega: &mut Matrix,
+    ) {
+        by_own.clear();
+        by_own.resize(self.places.len(), Lanes::default());
+        self.basis.pull_points(bar, table, by_own);
+        for (&place, by) in self.places.iter().zip(by_own) {
+            (0..n).for_each(|p| by_omega[(p, place)] += by[p]);
+        }
     }
 
     /// `residuals[c, s] = R_c,s(omega)`.
@@ -201,22 +224,22 @@ impl Conditioned {
         features.bar.reshape(1, self.basis.len());
         self.classes[c].pull(bar, &mut features.sums, features.bar.row_mut(0));
         let Features { x, table, bar, by_own, .. } = features;
-        self.pull_row(x.row(0), bar.row(0), table, by_own, by_omega);
+        self.pull_last(x.row(0), bar.row(0), table, by_own, by_omega);
     }
 
     /// `by_omega[d] += sum_k bar[k] dpsi_k/domega_d` at the unknowns set last.
     pub(crate) fn pull_features(&self, bar: &[f64], features: &mut Features, by_omega: &mut [f64]) {
         let Features { x, table, by_own, .. } = features;
-        self.pull_row(x.row(0), bar, table, by_own, by_omega);
+        self.pull_last(x.row(0), bar, table, by_own, by_omega);
     }
 
-    fn pull_row(&self, x: &[f64], bar: &[f64], table: &mut Vec<f64>, by_own: &mut Vec<f64>, by_omega: &mut [f64]) {
+    fn pull_last(&self, x: &[f64], bar: &[f64], table: &mut [f64], by_own: &mut Vec<f64>, by_omega: &mut [f64]) {
         if self.has_all(by_omega.len()) {
-            return self.basis.pull_row(x, bar, by_omega, table);
+            return self.basis.pull_last(x, bar, by_omega, table);
         }
         by_own.clear();
         by_own.resize(self.places.len(), 0.0);
-        self.basis.pull_row(x, bar, by_own, table);
+        self.basis.pull_last(x, bar, by_own, table);
         self.places.iter().zip(by_own).for_each(|(&place, by)| by_omega[place] += *by);
     }
 

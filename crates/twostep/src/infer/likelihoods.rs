@@ -139,7 +139,7 @@ struct PoolWorkspace {
     points_by_sd: Vec<[[f64; 2]; POINTS]>,
     point_features: Vec<Vec<Lanes>>,
     pulled: panels::ManyPulled,
-    bar: Vec<f64>,
+    by_own: Vec<Lanes>,
 }
 
 #[derive(Clone, Default)]
@@ -158,9 +158,7 @@ struct OutputWorkspace {
     bar: Vec<f64>,
     scratch: Scratch,
     features: Features,
-    /// Of several points.
-    point_features: Vec<Features>,
-    /// Their residuals: for each class a row for each point.
+    /// Of several points the residuals: for each class a row for each point.
     point_residuals: Matrix,
     /// Which of how many points is set.
     point: Option<(usize, usize)>,
@@ -496,11 +494,8 @@ impl Likelihoods {
         let Workspace { outputs, pool } = workspace;
         let mut constants = [0.0; POINTS];
         for (output, ws) in self.outputs.iter().zip(outputs.iter_mut()) {
-            ws.point_features.resize_with(POINTS, Features::default);
-            for (p, features) in ws.point_features.iter_mut().enumerate().take(n) {
-                output.conditioned().set(&points.row(p)[..self.n_unknowns], features);
-                constants[p] += output.term.data.constant;
-            }
+            output.conditioned().set_points::<true>(points, 0..n, &mut ws.lanes, &mut ws.lane_table);
+            constants[..n].iter_mut().for_each(|constant| *constant += output.term.data.constant);
         }
         pool.point_forms.clear();
         pool.points_by_sd.clear();
@@ -515,29 +510,21 @@ impl Likelihoods {
             let Form { alpha, beta, gamma, .. } = forms[0].form;
             pool.point_forms.push(PointForms { base: forms.map(|form| form.form.base), alpha, beta, gamma });
             pool.points_by_sd.push(forms.map(|form| [form.base_by_sd, form.constant_by_sd]));
-            features.resize(output.conditioned().class(c).rows(), Lanes::default());
-            for p in 0..POINTS {
-                let values = outputs[o].point_features[lane(p)].values();
-                features.iter_mut().zip(values).for_each(|(out, value)| out[p] = *value);
-            }
+            features.clone_from(&outputs[o].lanes);
         }
-        let PoolWorkspace { point_forms, points_by_sd, point_features, scratch, pulled, bar, .. } = pool;
+        let PoolWorkspace { point_forms, points_by_sd, point_features, scratch, pulled, by_own, .. } = pool;
         let pooled = panels::pool_many(self, point_features, point_forms, log_alpha, scratch, pulled);
         for p in 0..n {
             values[p] = pooled[p] + constants[p];
-            let (by_omega, by_sigma) = gradients.row_mut(p).split_at_mut(self.n_unknowns);
-            by_omega.fill(0.0);
-            by_sigma.fill(0.0);
-            if values[p] == f64::NEG_INFINITY {
-                continue;
-            }
-            for (i, &(o, c)) in self.classes.iter().enumerate() {
-                let (output, [base_by_sd, constant_by_sd]) = (&self.outputs[o], points_by_sd[i][p]);
-                bar.clear();
-                bar.extend(pulled.by_feature[i].iter().map(|by| by[p]));
-                output.conditioned().pull_features(bar, &mut outputs[o].point_features[p], by_omega);
-                if let (None, Some(j)) = (output.term.data.classes[c].sd, output.term.sigma) {
-                    by_sigma[j] += pulled.by_variance[i][p].mul_add(base_by_sd, constant_by_sd);
+        }
+        gradients.data_mut().fill(0.0);
+        for (i, &(o, c)) in self.classes.iter().enumerate() {
+            let output = &self.outputs[o];
+            output.conditioned().pull_points(&pulled.by_feature[i], &outputs[o].lane_table, n, by_own, gradients);
+            if let (None, Some(j)) = (output.term.data.classes[c].sd, output.term.sigma) {
+                for p in (0..n).filter(|&p| values[p] > f64::NEG_INFINITY) {
+                    let [base_by_sd, constant_by_sd] = points_by_sd[i][p];
+                    gradients[(p, self.n_unknowns + j)] += pulled.by_variance[i][p].mul_add(base_by_sd, constant_by_sd);
                 }
             }
         }
@@ -928,7 +915,7 @@ impl Prepared {
         point_residuals.reshape(n_classes * n, n_draws);
         for first in (0..n).step_by(TILED_POINTS) {
             let count = TILED_POINTS.min(n - first);
-            conditioned.set_points(omega, first..first + count, lanes, lane_table);
+            conditioned.set_points::<false>(omega, first..first + count, lanes, lane_table);
             for c in 0..n_classes {
                 let out = &mut point_residuals.data_mut()[(c * n + first) * n_draws..];
                 conditioned.class(c).combine_points(lanes, count, out);

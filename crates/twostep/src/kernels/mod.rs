@@ -6,7 +6,7 @@ pub(crate) mod panels;
 
 use crate::matrix::Matrix;
 use crate::special::{HALF_LN_TAU, log_mills};
-use pulp::{Arch, NullaryFnOnce};
+use pulp::{Arch, NullaryFnOnce, Simd, WithSimd};
 
 /// Draws handled together: eight AVX2 registers of four.
 const BLOCK: usize = 32;
@@ -897,15 +897,14 @@ pub(crate) fn sum_exp(a: &[f64], b: &[f64]) -> f64 {
         #[inline(always)]
         || {
             let mut sum = [0.0; 8];
-            let (a_blocks, a_rest) = a.as_chunks::<8>();
-            let (b_blocks, b_rest) = b.as_chunks::<8>();
-            for (a, b) in a_blocks.iter().zip(b_blocks) {
-                for lane in 0..8 {
-                    sum[lane] += exp(a[lane] + b[lane]);
+            for (a, b) in a.chunks(BLOCK).zip(b.chunks(BLOCK)) {
+                let mut terms = [f64::NEG_INFINITY; BLOCK];
+                for (term, (a, b)) in terms.iter_mut().zip(a.iter().zip(b)) {
+                    *term = a + b;
                 }
+                add_powers(&mut terms, &mut sum);
             }
-            let rest: f64 = a_rest.iter().zip(b_rest).map(|(a, b)| exp(a + b)).sum();
-            sum.iter().sum::<f64>() + rest
+            sum.iter().sum()
         },
     )
 }
@@ -936,40 +935,55 @@ pub(crate) fn sums_of_powers(factor: f64, x: &[f64]) -> (f64, f64) {
 
 /// `log sum_s exp(log_alpha[s] + l[s])`, lanes in a fixed order.
 pub(crate) fn log_mean_exp(log_alpha: &[f64], l: &[f64]) -> f64 {
-    dispatch(
-        #[inline(always)]
-        || {
-            let (mut top, mut sum) = ([f64::NEG_INFINITY; 8], [0.0; 8]);
-            let (a_blocks, a_rest) = log_alpha.as_chunks::<8>();
-            let (l_blocks, l_rest) = l.as_chunks::<8>();
-            for (a, l) in a_blocks.iter().zip(l_blocks) {
-                for lane in 0..8 {
-                    let value = a[lane] + l[lane];
-                    top[lane] = if value > top[lane] { value } else { top[lane] };
-                }
+    Arch::new().dispatch(LogMeanExp { log_alpha, l })
+}
+
+struct LogMeanExp<'a> {
+    log_alpha: &'a [f64],
+    l: &'a [f64],
+}
+
+impl WithSimd for LogMeanExp<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> f64 {
+        let Self { log_alpha, l } = self;
+        let ((a_lanes, a_rest), (l_lanes, l_rest)) = (S::as_simd_f64s(log_alpha), S::as_simd_f64s(l));
+        let mut lanes = simd.splat_f64s(f64::NEG_INFINITY);
+        for (a, l) in a_lanes.iter().zip(l_lanes) {
+            lanes = simd.max_f64s(simd.add_f64s(*a, *l), lanes);
+        }
+        let mut top = simd.reduce_max_f64s(lanes);
+        for (a, l) in a_rest.iter().zip(l_rest) {
+            top = if a + l > top { a + l } else { top };
+        }
+        if top == f64::NEG_INFINITY {
+            return top;
+        }
+        let mut sum = [0.0; 8];
+        for (a, l) in log_alpha.chunks(BLOCK).zip(l.chunks(BLOCK)) {
+            let mut terms = [f64::NEG_INFINITY; BLOCK];
+            for (term, (a, l)) in terms.iter_mut().zip(a.iter().zip(l)) {
+                *term = a + l - top;
             }
-            for (lane, (a, l)) in a_rest.iter().zip(l_rest).enumerate() {
-                top[lane] = if a + l > top[lane] { a + l } else { top[lane] };
-            }
-            let top = panels::lanes_max(&top, f64::NEG_INFINITY);
-            if top == f64::NEG_INFINITY {
-                return top;
-            }
-            for (a, l) in a_blocks.iter().zip(l_blocks) {
-                for lane in 0..8 {
-                    sum[lane] += exp(a[lane] + l[lane] - top);
-                }
-            }
-            for (lane, (a, l)) in a_rest.iter().zip(l_rest).enumerate() {
-                sum[lane] += exp(a + l - top);
-            }
-            let mut total = 0.0;
-            for lane in &sum {
-                total += lane;
-            }
-            top + ln(total)
-        },
-    )
+            add_powers(&mut terms, &mut sum);
+        }
+        top + ln(sum.iter().sum())
+    }
+}
+
+/// `sum[i mod 8] += exp(terms[i])`. Loops as long as these are vectorised whole, where shorter ones would be taken apart.
+#[inline(always)]
+fn add_powers(terms: &mut [f64; BLOCK], sum: &mut [f64; 8]) {
+    for term in &mut *terms {
+        *term = exp(*term);
+    }
+    for terms in terms.as_chunks::<8>().0 {
+        for lane in 0..8 {
+            sum[lane] += terms[lane];
+        }
+    }
 }
 
 /// `log sum_s exp(log_alpha[s] + l[s])`; `l` is replaced by `exp(log_alpha[s] + l[s])` over that sum.

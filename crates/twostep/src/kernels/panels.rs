@@ -16,8 +16,10 @@ const WIDTHS: [usize; 6] = [WIDE, 32, 16, 8, 4, 1];
 const LANES: usize = 8;
 /// Points evaluated together: their sums for two draws or two coefficients fill eight registers.
 pub(crate) const POINTS: usize = 16;
-/// Points of a tile of [`Panels::combine_points`]: their sums for [`LANES`] draws fill ten registers and leave room for what is read.
+/// Points of a tile of [`Panels::combine_points`]: their sums for [`LANES`] draws, or twice as many where registers are wide, fill ten registers and leave
+/// room for what is read.
 const TILE: usize = 5;
+const TWICE: usize = 2 * LANES;
 /// As many whole tiles as fit among [`POINTS`].
 pub(crate) const TILED_POINTS: usize = POINTS / TILE * TILE;
 
@@ -172,22 +174,7 @@ impl Panels {
 
     /// `out[p * S + s] = R_s` at the points `q[k][p]` of lanes `p < n`; [`TILED_POINTS`] of them are the cheapest.
     pub(crate) fn combine_points(&self, q: &[Lanes], n: usize, out: &mut [f64]) {
-        dispatch(
-            #[inline(always)]
-            || {
-                for (start, width) in panels(0..self.draws) {
-                    let (panel, out) = (self.panel(start, width), &mut out[start..]);
-                    match width {
-                        WIDE => tiles::<LANES, WIDE>(panel, width, q, n, self.draws, out),
-                        32 => tiles::<LANES, 32>(panel, width, q, n, self.draws, out),
-                        16 => tiles::<LANES, 16>(panel, width, q, n, self.draws, out),
-                        8 => tiles::<LANES, 8>(panel, width, q, n, self.draws, out),
-                        4 => tiles::<4, 4>(panel, width, q, n, self.draws, out),
-                        _ => tiles::<1, 1>(panel, width, q, n, self.draws, out),
-                    }
-                }
-            },
-        );
+        Arch::new().dispatch(CombinePoints { panels: self, q, n, out });
     }
 }
 
@@ -223,6 +210,38 @@ impl WithSimd for Combine<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         self.panels.combine_draws(simd, self.q, 0, self.panels.draws, self.out);
+    }
+}
+
+/// The residual sums of all draws at several points.
+struct CombinePoints<'a> {
+    panels: &'a Panels,
+    q: &'a [Lanes],
+    n: usize,
+    out: &'a mut [f64],
+}
+
+impl WithSimd for CombinePoints<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { panels: all, q, n, out } = self;
+        for (start, width) in panels(0..all.draws) {
+            let (panel, out) = (all.panel(start, width), &mut out[start..]);
+            let at = (panel, width, q, n, all.draws);
+            match width {
+                WIDE if S::F64_LANES == LANES => tiles::<TWICE, WIDE>(at, out),
+                32 if S::F64_LANES == LANES => tiles::<TWICE, 32>(at, out),
+                16 if S::F64_LANES == LANES => tiles::<TWICE, 16>(at, out),
+                WIDE => tiles::<LANES, WIDE>(at, out),
+                32 => tiles::<LANES, 32>(at, out),
+                16 => tiles::<LANES, 16>(at, out),
+                8 => tiles::<LANES, 8>(at, out),
+                4 => tiles::<4, 4>(at, out),
+                _ => tiles::<1, 1>(at, out),
+            }
+        }
     }
 }
 
@@ -332,11 +351,7 @@ fn pull<S: Simd, const W: usize>(simd: S, panel: &[f64], weights: &[f64; W], sum
 /// are left one by one with `ALONE` draws.
 #[inline(always)]
 fn tiles<const W: usize, const ALONE: usize>(
-    panel: &[f64],
-    width: usize,
-    q: &[Lanes],
-    n: usize,
-    stride: usize,
+    (panel, width, q, n, stride): (&[f64], usize, &[Lanes], usize, usize),
     out: &mut [f64],
 ) {
     let mut p = 0;
@@ -384,33 +399,6 @@ fn tile<const P: usize, const W: usize>(
     }
 }
 
-/// `R` of two draws, from draw `i` of a panel on, at all points.
-#[inline(always)]
-fn pair(panel: &[f64], width: usize, i: usize, q: &[Lanes]) -> [Lanes; 2] {
-    let mut sums = [Lanes::default(); 2];
-    for (row, q) in panel.chunks_exact(width).zip(q) {
-        let c = [row[i], row[i + 1]];
-        for j in 0..2 {
-            for p in 0..POINTS {
-                sums[j][p] = c[j].mul_add(q[p], sums[j][p]);
-            }
-        }
-    }
-    sums
-}
-
-/// `R` of one draw at all points.
-#[inline(always)]
-fn one(panel: &[f64], width: usize, i: usize, q: &[Lanes]) -> Lanes {
-    let mut sums = Lanes::default();
-    for (row, q) in panel.chunks_exact(width).zip(q) {
-        for p in 0..POINTS {
-            sums[p] = row[i].mul_add(q[p], sums[p]);
-        }
-    }
-    sums
-}
-
 /// How the log-likelihood of a class depends on the residual sum R of a draw: `alpha ln v + (beta + gamma R) / v` with
 /// `v = base + sigma_a^2`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -436,12 +424,6 @@ pub(crate) struct PointForms {
     pub(crate) alpha: f64,
     pub(crate) beta: f64,
     pub(crate) gamma: f64,
-}
-
-impl PointForms {
-    fn at(&self, p: usize) -> Form {
-        Form { base: self.base[p], alpha: self.alpha, beta: self.beta, gamma: self.gamma }
-    }
 }
 
 /// Classes of measurements under all draws, at one point or several.
@@ -507,6 +489,12 @@ pub(crate) fn pool_log_mean_exp(
     let draws = log_alpha.len();
     let chunks = draws.div_ceil(CHUNK).max(1);
     scratch.readings += 1;
+    if draws == 1 {
+        return dispatch(
+            #[inline(always)]
+            || scratch.single(classes, features, forms, log_alpha[0]),
+        );
+    }
     scratch.passes.resize_with(chunks, Pass::default);
     let run = |(chunk, pass): (usize, &mut Pass)| {
         pass.reset(classes);
@@ -524,6 +512,31 @@ pub(crate) fn pool_log_mean_exp(
 }
 
 impl PoolScratch {
+    /// The value of a single draw, which has all the weight.
+    #[inline(always)]
+    fn single(&mut self, classes: &impl Classes, features: &[Vec<f64>], forms: &[Form], log_alpha: f64) -> f64 {
+        self.pulled.resize_with(classes.len(), Pulled::default);
+        let mut value = log_alpha;
+        for (c, pulled) in self.pulled.iter_mut().enumerate() {
+            let (polynomials, Form { base, alpha, beta, gamma }) = (classes.polynomials(c), forms[c]);
+            let (coefficients, sigma_a) = (polynomials.panel(0, 1), classes.sigma_a(c).map_or(0.0, |own| own[0]));
+            let v = sigma_a.mul_add(sigma_a, base);
+            let scaled = gamma.mul_add(single(coefficients, &features[c]), beta) / v;
+            value += alpha.mul_add(ln(v), scaled);
+            pulled.by_variance = (alpha - scaled) / v;
+            pulled.by_feature.clear();
+            pulled.by_feature.extend(coefficients.iter().map(|c| c * (gamma / v)));
+        }
+        // What is not a number arises far outside anything the data allow.
+        if value > f64::NEG_INFINITY {
+            return value;
+        }
+        for pulled in &mut self.pulled {
+            pulled.by_feature.fill(0.0);
+        }
+        f64::NEG_INFINITY
+    }
+
     /// The value of all passes together; their derivatives go to `pulled`.
     #[inline(always)]
     fn finish(&mut self, classes: &impl Classes, features: &[Vec<f64>], forms: &[Form]) -> f64 {
@@ -717,8 +730,10 @@ fn largest<S: Simd>(simd: S, l: &mut [f64], least: f64) -> f64 {
 /// The same for [`POINTS`] points: lanes are points, and a panel of draws is read once for all of them.
 #[derive(Clone, Debug)]
 struct ManyPass {
-    top: [f64; POINTS],
-    sum: [f64; POINTS],
+    top: Lanes,
+    sum: Lanes,
+    /// What its sums count among those of all passes.
+    factor: Lanes,
     classes: Vec<ManyClass>,
     /// Log-likelihoods, then weights, of a panel.
     l: Vec<Lanes>,
@@ -729,8 +744,9 @@ struct ManyPass {
 impl Default for ManyPass {
     fn default() -> Self {
         Self {
-            top: [0.0; POINTS],
-            sum: [0.0; POINTS],
+            top: Lanes::default(),
+            sum: Lanes::default(),
+            factor: Lanes::default(),
             classes: Vec::new(),
             l: vec![Lanes::default(); WIDE],
             near: Vec::new(),
@@ -738,10 +754,35 @@ impl Default for ManyPass {
     }
 }
 
+/// The largest of the log-likelihoods at each point, and of `least`. Those that are not numbers become minus infinity, as in [`largest`].
+#[inline(always)]
+fn largest_of_points<S: Simd>(simd: S, l: &mut [Lanes], least: &Lanes) -> Lanes {
+    let (mut largest, none) = (*least, simd.splat_f64s(f64::NEG_INFINITY));
+    for (r, largest) in S::as_mut_simd_f64s(largest.as_mut_slice()).0.iter_mut().enumerate() {
+        let mut own = *largest;
+        for l in &mut *l {
+            let l = &mut S::as_mut_simd_f64s(l.as_mut_slice()).0[r];
+            *l = simd.select_f64s(simd.greater_than_f64s(*l, none), *l, none);
+            own = simd.max_f64s(*l, own);
+        }
+        *largest = own;
+    }
+    largest
+}
+
+/// `lanes[p] *= factor[p]`.
+#[inline(always)]
+fn scale_points<S: Simd>(simd: S, factor: &Lanes, lanes: &mut Lanes) {
+    let factor = S::as_simd_f64s(factor.as_slice()).0;
+    for (lanes, factor) in S::as_mut_simd_f64s(lanes.as_mut_slice()).0.iter_mut().zip(factor) {
+        *lanes = simd.mul_f64s(*lanes, *factor);
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 struct ManyClass {
     by_feature: Vec<Lanes>,
-    by_variance: [f64; POINTS],
+    by_variance: Lanes,
     residuals: Vec<Lanes>,
     bar: Vec<Lanes>,
 }
@@ -771,14 +812,8 @@ pub(crate) fn pool_many(
     scratch.many.resize_with(chunks, ManyPass::default);
     let run = |(chunk, pass): (usize, &mut ManyPass)| {
         pass.reset(classes);
-        dispatch(
-            #[inline(always)]
-            || {
-                for (start, width) in panels(chunk * CHUNK..((chunk + 1) * CHUNK).min(draws)) {
-                    pass.add_panel(classes, features, forms, log_alpha, start, width);
-                }
-            },
-        );
+        let draws = chunk * CHUNK..((chunk + 1) * CHUNK).min(draws);
+        Arch::new().dispatch(AddMany { pass, classes, features, forms, log_alpha, draws });
     };
     match chunks {
         1 => run((0, &mut scratch.many[0])),
@@ -794,24 +829,35 @@ pub(crate) fn pool_many(
 /// The values of all passes together; their derivatives go to `pulled`.
 #[inline(always)]
 fn finish_many(
-    many: &[ManyPass],
+    many: &mut [ManyPass],
     classes: &impl Classes,
     features: &[Vec<Lanes>],
     forms: &[PointForms],
     pulled: &mut ManyPulled,
 ) -> [f64; POINTS] {
     let mut top = [f64::NEG_INFINITY; POINTS];
-    for pass in many {
+    for pass in &*many {
         for p in 0..POINTS {
             top[p] = if pass.top[p] > top[p] { pass.top[p] } else { top[p] };
         }
     }
-    let scale = |pass: &ManyPass, p: usize| {
-        if top[p] == f64::NEG_INFINITY { 0.0 } else { exp(pass.top[p] - top[p]) }
-    };
-    let sum: [f64; POINTS] = std::array::from_fn(|p| many.iter().map(|pass| scale(pass, p) * pass.sum[p]).sum());
-    let mut value: [f64; POINTS] =
-        std::array::from_fn(|p| if sum[p] > 0.0 { top[p] + ln(sum[p]) } else { f64::NEG_INFINITY });
+    // Loops rather than closures that make arrays: those would not be compiled for the instructions of this function.
+    let (mut sum, mut value) = ([0.0; POINTS], [0.0; POINTS]);
+    for pass in &mut *many {
+        for p in 0..POINTS {
+            let shift = if top[p] > f64::NEG_INFINITY { top[p] } else { 0.0 };
+            pass.factor[p] = exp(pass.top[p] - shift);
+            sum[p] += pass.factor[p] * pass.sum[p];
+        }
+    }
+    for p in 0..POINTS {
+        value[p] = if sum[p] > 0.0 { top[p] + ln(sum[p]) } else { f64::NEG_INFINITY };
+    }
+    for pass in &mut *many {
+        for p in 0..POINTS {
+            pass.factor[p] = if sum[p] > 0.0 { pass.factor[p] / sum[p] } else { 0.0 };
+        }
+    }
     pulled.by_feature.resize_with(classes.len(), Vec::new);
     pulled.by_variance.resize(classes.len(), Lanes::default());
     for c in 0..classes.len() {
@@ -819,9 +865,8 @@ fn finish_many(
         by_feature.clear();
         by_feature.resize(classes.polynomials(c).rows(), Lanes::default());
         *by_variance = Lanes::default();
-        for pass in many {
-            let factor: [f64; POINTS] =
-                std::array::from_fn(|p| if sum[p] > 0.0 { scale(pass, p) / sum[p] } else { 0.0 });
+        for pass in &*many {
+            let factor = pass.factor;
             for (out, sums) in by_feature.iter_mut().zip(&pass.classes[c].by_feature) {
                 for p in 0..POINTS {
                     out[p] = factor[p].mul_add(sums[p], out[p]);
@@ -838,13 +883,14 @@ fn finish_many(
                     mean[p] = by[p].mul_add(q[p], mean[p]);
                 }
             }
-            let slopes: [f64; POINTS] = std::array::from_fn(|p| {
-                let form @ Form { base, alpha, beta, gamma } = forms[c].at(p);
+            let (PointForms { base, alpha, beta, gamma }, mut slopes) = (&forms[c], [0.0; POINTS]);
+            for p in 0..POINTS {
+                let form = Form { base: base[p], alpha: *alpha, beta: *beta, gamma: *gamma };
                 let (rest, slope) = form.affine();
                 value[p] += rest;
-                by_variance[p] = (alpha - (beta + gamma * mean[p]) / base) / base;
-                slope
-            });
+                by_variance[p] = (alpha - (beta + gamma * mean[p]) / base[p]) / base[p];
+                slopes[p] = slope;
+            }
             for by in by_feature.iter_mut() {
                 for p in 0..POINTS {
                     by[p] *= slopes[p];
@@ -855,12 +901,34 @@ fn finish_many(
     value
 }
 
+/// Some draws added to a pass for several points.
+struct AddMany<'a, C> {
+    pass: &'a mut ManyPass,
+    classes: &'a C,
+    features: &'a [Vec<Lanes>],
+    forms: &'a [PointForms],
+    log_alpha: &'a [f64],
+    draws: std::ops::Range<usize>,
+}
+
+impl<C: Classes> WithSimd for AddMany<'_, C> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { pass, classes, features, forms, log_alpha, draws } = self;
+        for (start, width) in panels(draws) {
+            pass.add_panel(simd, (classes, features, forms, log_alpha), start, width);
+        }
+    }
+}
+
 impl ManyPass {
     fn reset(&mut self, classes: &impl Classes) {
-        (self.top, self.sum) = ([f64::NEG_INFINITY; POINTS], [0.0; POINTS]);
+        (self.top, self.sum) = (Aligned([f64::NEG_INFINITY; POINTS]), Lanes::default());
         self.classes.resize_with(classes.len(), ManyClass::default);
         for (c, class) in self.classes.iter_mut().enumerate() {
-            class.by_variance = [0.0; POINTS];
+            class.by_variance = Lanes::default();
             class.by_feature.clear();
             class.by_feature.resize(classes.polynomials(c).rows(), Lanes::default());
             class.residuals.resize(WIDE, Lanes::default());
@@ -869,16 +937,14 @@ impl ManyPass {
     }
 
     #[inline(always)]
-    fn add_panel(
+    fn add_panel<S: Simd>(
         &mut self,
-        classes: &impl Classes,
-        features: &[Vec<Lanes>],
-        forms: &[PointForms],
-        log_alpha: &[f64],
+        simd: S,
+        (classes, features, forms, log_alpha): (&impl Classes, &[Vec<Lanes>], &[PointForms], &[f64]),
         start: usize,
         width: usize,
     ) {
-        let Self { top, sum, classes: passes, l, near } = self;
+        let Self { top, sum, classes: passes, l, near, .. } = self;
         let l = &mut l[..width];
         for (l, alpha) in l.iter_mut().zip(&log_alpha[start..start + width]) {
             *l = Aligned([*alpha; POINTS]);
@@ -892,16 +958,19 @@ impl ManyPass {
             } else {
                 panel
             };
-            residuals_of(panel, width, &features[c], residuals);
+            residuals_of(simd, panel, width, &features[c], residuals);
             match classes.sigma_a(c) {
                 None => {
                     let mut slope = [0.0; POINTS];
                     for p in 0..POINTS {
                         slope[p] = forms[c].gamma / forms[c].base[p];
                     }
+                    let slope = S::as_simd_f64s(&slope).0;
                     for (l, residuals) in l.iter_mut().zip(&*residuals) {
-                        for p in 0..POINTS {
-                            l[p] = slope[p].mul_add(residuals[p], l[p]);
+                        let l = S::as_mut_simd_f64s(l.as_mut_slice()).0;
+                        let residuals = S::as_simd_f64s(residuals.as_slice()).0;
+                        for r in 0..POINTS / S::F64_LANES {
+                            l[r] = simd.mul_add_f64s(slope[r], residuals[r], l[r]);
                         }
                     }
                 }
@@ -917,29 +986,17 @@ impl ManyPass {
                 }
             }
         }
-        let mut largest = *top;
-        for l in l.iter_mut() {
-            for p in 0..POINTS {
-                l[p] = if l[p] > f64::NEG_INFINITY { l[p] } else { f64::NEG_INFINITY };
-                largest[p] = if l[p] > largest[p] { l[p] } else { largest[p] };
-            }
-        }
+        let largest = largest_of_points(simd, l, top);
         if largest != *top {
-            let mut factor = [1.0; POINTS];
+            let mut factor = Lanes::default();
             for p in 0..POINTS {
                 factor[p] = if largest[p] > top[p] { exp(top[p] - largest[p]) } else { 1.0 };
-                sum[p] *= factor[p];
             }
             *top = largest;
+            scale_points(simd, &factor, sum);
             for class in passes.iter_mut() {
-                for p in 0..POINTS {
-                    class.by_variance[p] *= factor[p];
-                }
-                for by in &mut class.by_feature {
-                    for p in 0..POINTS {
-                        by[p] *= factor[p];
-                    }
-                }
+                scale_points(simd, &factor, &mut class.by_variance);
+                class.by_feature.iter_mut().for_each(|by| scale_points(simd, &factor, by));
             }
         }
         let mut shift = [0.0; POINTS];
@@ -957,7 +1014,7 @@ impl ManyPass {
             let ManyClass { by_feature, by_variance, residuals, bar } = &mut passes[c];
             let panel = classes.polynomials(c).panel(start, width);
             match classes.sigma_a(c) {
-                None => pull_points(panel, width, l, by_feature),
+                None => pull_points(simd, panel, width, l, by_feature),
                 Some(sigma_a) => {
                     let PointForms { base, alpha, beta, gamma } = &forms[c];
                     for (s, weights) in l.iter().enumerate() {
@@ -970,54 +1027,117 @@ impl ManyPass {
                             bar[s][p] = weight * gamma;
                         }
                     }
-                    pull_points(panel, width, &bar[..width], by_feature);
+                    pull_points(simd, panel, width, &bar[..width], by_feature);
                 }
             }
         }
     }
 }
 
+/// Draws or rows that go together where sums for [`POINTS`] points are two registers, or four: as many as keep both multipliers busy and leave room
+/// for what is read.
+const MANY: usize = 6;
+const HALF: usize = MANY / 2;
+const FEW: usize = 2;
+
 /// `out[s] = R_s` at all points, for the draws of a panel.
 #[inline(always)]
-fn residuals_of(panel: &[f64], width: usize, q: &[Lanes], out: &mut [Lanes]) {
+fn residuals_of<S: Simd>(simd: S, panel: &[f64], width: usize, q: &[Lanes], out: &mut [Lanes]) {
     let mut i = 0;
-    while i + 2 <= width {
-        let sums = pair(panel, width, i, q);
-        out[i..i + 2].copy_from_slice(&sums);
-        i += 2;
+    if S::F64_LANES > LANES / 2 {
+        while i + MANY <= width {
+            residuals::<S, MANY>(simd, panel, width, i, q, out);
+            i += MANY;
+        }
+        while i + HALF <= width {
+            residuals::<S, HALF>(simd, panel, width, i, q, out);
+            i += HALF;
+        }
+    }
+    while i + FEW <= width {
+        residuals::<S, FEW>(simd, panel, width, i, q, out);
+        i += FEW;
     }
     while i < width {
-        out[i] = one(panel, width, i, q);
+        residuals::<S, 1>(simd, panel, width, i, q, out);
         i += 1;
+    }
+}
+
+/// `out[s] = R_s` at all points, for `D` draws from draw `i` of a panel on.
+#[inline(always)]
+fn residuals<S: Simd, const D: usize>(simd: S, panel: &[f64], width: usize, i: usize, q: &[Lanes], out: &mut [Lanes]) {
+    let (mut sums, count) = ([[simd.splat_f64s(0.0); POINTS]; D], POINTS / S::F64_LANES);
+    for (row, q) in panel.chunks_exact(width).zip(q) {
+        let row: &[f64; D] = row[i..i + D].try_into().expect("within the panel");
+        let q = S::as_simd_f64s(q.as_slice()).0;
+        for j in 0..D {
+            let c = simd.splat_f64s(row[j]);
+            for r in 0..count {
+                sums[j][r] = simd.mul_add_f64s(c, q[r], sums[j][r]);
+            }
+        }
+    }
+    for (out, sums) in out[i..i + D].iter_mut().zip(&sums) {
+        S::as_mut_simd_f64s(out.as_mut_slice()).0.copy_from_slice(&sums[..count]);
     }
 }
 
 /// `sums[k] += sum_s c[k, s] bar[s]` at all points, over the draws of a panel.
 #[inline(always)]
-fn pull_points(panel: &[f64], width: usize, bar: &[Lanes], sums: &mut [Lanes]) {
-    let (pairs, rest) = sums.as_chunks_mut::<2>();
-    let (rows, last) = panel.split_at(2 * pairs.len() * width);
-    for (rows, sums) in rows.chunks_exact(2 * width).zip(pairs) {
-        let (first, second) = rows.split_at(width);
-        let mut own = *sums;
-        for ((bar, first), second) in bar.iter().zip(first).zip(second) {
-            let c = [*first, *second];
-            for j in 0..2 {
-                for p in 0..POINTS {
-                    own[j][p] = c[j].mul_add(bar[p], own[j][p]);
-                }
-            }
+fn pull_points<S: Simd>(simd: S, panel: &[f64], width: usize, bar: &[Lanes], sums: &mut [Lanes]) {
+    let mut k = 0;
+    if S::F64_LANES > LANES / 2 {
+        while k + MANY <= sums.len() {
+            pull_rows::<S, MANY>(simd, panel, width, k, bar, sums);
+            k += MANY;
         }
-        *sums = own;
+        while k + HALF <= sums.len() {
+            pull_rows::<S, HALF>(simd, panel, width, k, bar, sums);
+            k += HALF;
+        }
     }
-    for (row, sums) in last.chunks_exact(width).zip(rest) {
-        let mut own = *sums;
-        for (c, bar) in row.iter().zip(bar) {
-            for p in 0..POINTS {
-                own[p] = c.mul_add(bar[p], own[p]);
+    while k + FEW <= sums.len() {
+        pull_rows::<S, FEW>(simd, panel, width, k, bar, sums);
+        k += FEW;
+    }
+    while k < sums.len() {
+        pull_rows::<S, 1>(simd, panel, width, k, bar, sums);
+        k += 1;
+    }
+}
+
+/// The same for `D` rows from row `k` on.
+#[inline(always)]
+fn pull_rows<S: Simd, const D: usize>(
+    simd: S,
+    panel: &[f64],
+    width: usize,
+    k: usize,
+    bar: &[Lanes],
+    sums: &mut [Lanes],
+) {
+    let (rows, bar) = (&panel[k * width..(k + D) * width], &bar[..width]);
+    let (mut own, count) = ([[simd.splat_f64s(0.0); POINTS]; D], POINTS / S::F64_LANES);
+    let sums: &mut [Lanes; D] = (&mut sums[k..k + D]).try_into().expect("within the rows");
+    for j in 0..D {
+        for (r, sum) in S::as_simd_f64s(sums[j].as_slice()).0.iter().enumerate() {
+            own[j][r] = *sum;
+        }
+    }
+    for (s, bar) in bar.iter().enumerate() {
+        let bar = S::as_simd_f64s(bar.as_slice()).0;
+        for j in 0..D {
+            let c = simd.splat_f64s(rows[j * width + s]);
+            for r in 0..count {
+                own[j][r] = simd.mul_add_f64s(c, bar[r], own[j][r]);
             }
         }
-        *sums = own;
+    }
+    for j in 0..D {
+        for (r, sum) in S::as_mut_simd_f64s(sums[j].as_mut_slice()).0.iter_mut().enumerate() {
+            *sum = own[j][r];
+        }
     }
 }
 

@@ -116,6 +116,25 @@ fn legendre_slopes(value: &[f64], slope: &mut [f64]) {
     }
 }
 
+/// [`legendre_slopes`] of several points, times `du_dx`.
+#[inline(always)]
+fn slopes_of_points(value: &[Lanes], du_dx: &Lanes, slope: &mut [Lanes]) {
+    slope[0] = Lanes::default();
+    if value.len() > 1 {
+        slope[1] = Aligned([1.0; POINTS]);
+    }
+    for n in 2..value.len() {
+        for lane in 0..POINTS {
+            slope[n][lane] = slope[n - 2][lane] + (2.0 * n as f64 - 1.0) * value[n - 1][lane];
+        }
+    }
+    for slope in slope {
+        for lane in 0..POINTS {
+            slope[lane] *= du_dx[lane];
+        }
+    }
+}
+
 /// `C(dim + degree, dim)`, as a float, since it may be beyond any integer.
 pub(crate) fn n_terms(dim: usize, degree: usize) -> f64 {
     let (small, large) = (dim.min(degree), dim.max(degree));
@@ -277,19 +296,25 @@ impl Basis {
         self.max_degree
     }
 
-    /// Fills `table[d]` with values and, where asked for, derivatives (by the natural input) of the one-dimensional polynomials at `x`.
-    fn tabulate<const SLOPES: bool>(&self, x: &[f64], table: &mut Vec<f64>) {
+    /// Fills `table[d]` with values of the one-dimensional polynomials at `x`, and leaves room for their derivatives.
+    fn tabulate(&self, x: &[f64], table: &mut Vec<f64>) {
         let width = self.max_degree + 1;
         table.resize(2 * width * self.scales.len(), 0.0);
         let inputs = self.scales.iter().zip(&self.widths).zip(x);
         for (((scale, &of_scale), &x), chunk) in inputs.zip(table.chunks_exact_mut(2 * width)) {
-            let (u, du_dx) = scale.scaled_by(x, of_scale);
+            legendre(scale.scaled_by(x, of_scale).0, &mut chunk[..width]);
+        }
+    }
+
+    /// Adds their derivatives by the natural inputs.
+    fn tabulate_slopes(&self, x: &[f64], table: &mut [f64]) {
+        let width = self.max_degree + 1;
+        let inputs = self.scales.iter().zip(&self.widths).zip(x);
+        for (((scale, &of_scale), &x), chunk) in inputs.zip(table.chunks_exact_mut(2 * width)) {
+            let du_dx = scale.scaled_by(x, of_scale).1;
             let (value, slope) = chunk.split_at_mut(width);
-            legendre(u, value);
-            if SLOPES {
-                legendre_slopes(value, slope);
-                slope.iter_mut().for_each(|d| *d *= du_dx);
-            }
+            legendre_slopes(value, slope);
+            slope.iter_mut().for_each(|d| *d *= du_dx);
         }
     }
 
@@ -297,7 +322,7 @@ impl Basis {
     pub fn features(&self, x: &Matrix, out: &mut Matrix, table: &mut Vec<f64>) {
         out.reshape(x.rows(), self.len());
         for i in 0..x.rows() {
-            self.tabulate::<false>(x.row(i), table);
+            self.tabulate(x.row(i), table);
             let out = out.row_mut(i);
             match self.scales.len() {
                 1 => self.terms::<1>(table, out),
@@ -313,8 +338,8 @@ impl Basis {
     }
 
     /// `out[p][lane] = psi_p` at the point in row `lane` of some rows of `x`, at most [`POINTS`]; lanes after these repeat the first. The same
-    /// bits as [`Basis::features`].
-    pub(crate) fn features_of_points(
+    /// bits as [`Basis::features`]. With `SLOPES` the table is ready for [`Basis::pull_points`].
+    pub(crate) fn features_of_points<const SLOPES: bool>(
         &self,
         x: &Matrix,
         rows: Range<usize>,
@@ -324,18 +349,19 @@ impl Basis {
         let (dim, width) = (self.scales.len(), self.max_degree + 1);
         out.resize(self.len(), Lanes::default());
         table.resize(2 * width * dim, Lanes::default());
-        for d in 0..dim {
-            let u = &mut table[2 * width * d];
-            for (lane, u) in u.iter_mut().enumerate() {
+        for (d, chunk) in table.chunks_exact_mut(2 * width).enumerate() {
+            for lane in 0..POINTS {
                 let row = rows.start + if lane < rows.len() { lane } else { 0 };
-                *u = self.scales[d].scaled_by(x[(row, d)], self.widths[d]).0;
+                // Where the derivative of the constant is to stand is room for that of the scaled input.
+                (chunk[0][lane], chunk[width][lane]) = self.scales[d].scaled_by(x[(row, d)], self.widths[d]);
             }
         }
         kernels::dispatch(
             #[inline(always)]
             || {
-                for value in table.chunks_exact_mut(2 * width) {
-                    let u = value[0];
+                for chunk in table.chunks_exact_mut(2 * width) {
+                    let (value, slope) = chunk.split_at_mut(width);
+                    let (u, du_dx) = (value[0], slope[0]);
                     value[0] = Aligned([1.0; POINTS]);
                     if width > 1 {
                         value[1] = u;
@@ -347,6 +373,9 @@ impl Basis {
                             value[n][lane] = product + ratio * (product - value[n - 2][lane]);
                         }
                     }
+                    if SLOPES {
+                        slopes_of_points(value, &du_dx, slope);
+                    }
                 }
                 for (p, out) in out.iter_mut().enumerate() {
                     let mut psi = [self.factors[p]; POINTS];
@@ -356,6 +385,37 @@ impl Basis {
                         }
                     }
                     out.0 = psi;
+                }
+            },
+        );
+    }
+
+    /// `x_bar[d][lane] += sum_p g[p][lane] dpsi_p/dx_d` at the points that [`Basis::features_of_points`] filled `table` for; the same bits as
+    /// [`Basis::pull_row`].
+    pub(crate) fn pull_points(&self, g: &[Lanes], table: &[Lanes], x_bar: &mut [Lanes]) {
+        let width = self.max_degree + 1;
+        kernels::dispatch(
+            #[inline(always)]
+            || {
+                for (p, g) in g.iter().enumerate() {
+                    let (factor, active) = (self.factors[p], self.active_in(p));
+                    for &own in active {
+                        let (slope, mut term) = (&table[own + width], Lanes::default());
+                        for lane in 0..POINTS {
+                            term[lane] = factor * g[lane] * slope[lane];
+                        }
+                        for &at in active {
+                            if at != own {
+                                for lane in 0..POINTS {
+                                    term[lane] *= table[at][lane];
+                                }
+                            }
+                        }
+                        let x_bar = &mut x_bar[own / (2 * width)];
+                        for lane in 0..POINTS {
+                            x_bar[lane] += term[lane];
+                        }
+                    }
                 }
             },
         );
@@ -380,7 +440,13 @@ impl Basis {
 
     /// `x_bar[d] += sum_p g[p] dpsi_p(x)/dx_d` at one point.
     pub(crate) fn pull_row(&self, x: &[f64], g: &[f64], x_bar: &mut [f64], table: &mut Vec<f64>) {
-        self.tabulate::<true>(x, table);
+        self.tabulate(x, table);
+        self.pull_last(x, g, x_bar, table);
+    }
+
+    /// [`Basis::pull_row`] at the point whose values [`Basis::features`] has left in `table`.
+    pub(crate) fn pull_last(&self, x: &[f64], g: &[f64], x_bar: &mut [f64], table: &mut [f64]) {
+        self.tabulate_slopes(x, table);
         let (width, dim) = (self.max_degree + 1, self.scales.len());
         match dim {
             1 => return self.pull_terms::<1>(g, x_bar, table),
@@ -611,7 +677,17 @@ mod tests {
             );
             let (mut alone, mut together) = (Matrix::default(), Vec::new());
             basis.features(&x, &mut alone, &mut Vec::new());
-            basis.features_of_points(&x, 3..16, &mut together, &mut Vec::new());
+            let (mut table, mut bars) = (Vec::new(), vec![Lanes::default(); 2]);
+            basis.features_of_points::<true>(&x, 3..16, &mut together, &mut table);
+            let g: Vec<Lanes> = (0..basis.len())
+                .map(|p| Aligned(std::array::from_fn(|lane| ((3 * p + 5 * lane) as f64).sin())))
+                .collect();
+            basis.pull_points(&g, &table, &mut bars);
+            for lane in 0..13 {
+                let (mut bar, own): (_, Vec<f64>) = ([0.0; 2], g.iter().map(|g| g[lane]).collect());
+                basis.pull_row(x.row(3 + lane), &own, &mut bar, &mut Vec::new());
+                assert!((0..2).all(|d| bar[d].to_bits() == bars[d][lane].to_bits()), "degree {degree}, lane {lane}");
+            }
             for (p, lanes) in together.iter().enumerate() {
                 let rows = (0..POINTS).map(|lane| if lane < 13 { 3 + lane } else { 3 });
                 assert!(rows.zip(lanes.iter()).all(|(row, value)| alone[(row, p)].to_bits() == value.to_bits()));

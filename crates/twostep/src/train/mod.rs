@@ -16,6 +16,7 @@ pub use spec::{KnownSigmaS, NutsSpec, TrainMethod, TrainSpec};
 
 use crate::draws::{Draws, Sorted};
 use crate::error::{Error, Result};
+use crate::kernels::normal_mixture;
 use crate::matrix::{Matrix, bits};
 use crate::mcmc::nuts::draws_of;
 use crate::mcmc::{Bayes, chains, diagnostics, psis};
@@ -1305,6 +1306,10 @@ struct Predicted<'a> {
 impl Predicted<'_> {
     /// Predictive probability below the row's value.
     fn below(&self, weights: &[f64]) -> f64 {
+        if self.sd.iter().all(|s| *s > 0.0) {
+            let inverse: Vec<f64> = self.sd.iter().map(|s| s.recip()).collect();
+            return normal_mixture(self.z, weights, self.eta, &inverse).0;
+        }
         // Without any error the prediction of a draw is a step.
         let of_draw = |e: f64, s: f64| match s > 0.0 {
             true => normal_cdf((self.z - e) / s),
