@@ -264,7 +264,10 @@ fn setting_table(study: &Study, result: &SettingResult) -> Grid {
 fn evidences(result: &SettingResult) -> String {
     let each = ordered(result).into_iter().filter_map(|posterior| Some((posterior, posterior.evidence().ok()?)));
     let each: Vec<String> = each.map(|(posterior, evidence)| format!("{} {evidence}", posterior.method)).collect();
-    if each.is_empty() { String::new() } else { format!("\nlog evidence: {}\n", each.join(", ")) }
+    if each.is_empty() {
+        return String::new();
+    }
+    format!("\n{}\n", output::wrapped(&format!("log evidence: {}", each.join(", ")), ""))
 }
 
 /// A row per setting and method; quantities by name, since settings may differ in them.

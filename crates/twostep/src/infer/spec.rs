@@ -107,7 +107,7 @@ impl SmcSpec {
 /// The grid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GridSpec {
-    /// Stated error that it is refined to, in sds of each quantity.
+    /// Stated error that it is refined to, in sds of each unknown. Unknown sds of measurements are summed out by a rule of their own, which states its error.
     pub accuracy: f64,
 }
 

@@ -146,8 +146,18 @@ impl Axes {
             return f64::NEG_INFINITY;
         }
         let n = self.rows.rows();
-        let axes = self.seen.iter().map(|(s, along)| (s * s / v).ln_1p() + along * along / (s * s + v)).sum::<f64>();
-        -0.5 * (n as f64 * (2.0 * std::f64::consts::PI * v).ln() + axes + self.rest / v)
+        // A logarithm of a product is cheaper than a sum of logarithms, as long as nothing overflows.
+        const LARGE: f64 = 1e100;
+        let (mut axes, mut product) = (0.0, 1.0);
+        for (s, along) in &self.seen {
+            let factor = 1.0 + s * s / v;
+            product *= factor.min(LARGE);
+            axes += along * along / (s * s + v) + if factor > LARGE { (factor / LARGE).ln() } else { 0.0 };
+            if product > LARGE {
+                (axes, product) = (axes + product.ln(), 1.0);
+            }
+        }
+        -0.5 * (n as f64 * (2.0 * std::f64::consts::PI * v).ln() + axes + product.ln() + self.rest / v)
     }
 
     fn condition(&self, model: &LinearModel, sigma_a: f64) -> Conditional<'_> {
