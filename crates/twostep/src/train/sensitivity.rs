@@ -24,7 +24,7 @@ pub enum Order {
 /// - An index is a sum of squares. Of hundreds of terms that may as well be noise no draw of such a sum is near zero, though the exact index may be.
 ///
 /// So an interval is between two ends for each draw. With the variance `V_d` by input d and `W_d` by all else, and `V*`, `W*` of the terms alone whose sign is certain
-/// ([`has_certain_sign`]), the lower one is `V*_d / (V*_d + W_d + sigma_A^2)`, the upper one `(V_d + sigma_A^2) / (V_d + sigma_A^2 + W*_d)`.
+/// with a probability of 97.5 %, the lower one is `V*_d / (V*_d + W_d + sigma_A^2)`, the upper one `(V_d + sigma_A^2) / (V_d + sigma_A^2 + W*_d)`.
 pub struct Sensitivity {
     all: Sobol,
     certain: Sobol,
