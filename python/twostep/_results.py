@@ -32,8 +32,12 @@ def value_of(text: str) -> Any:
     return text
 
 
-def columns_of(table: specs.TableLike, place: str) -> list[tuple[str, list[float]]]:
-    """A table of points as columns of numbers; columns that hold none are left out."""
+# Columns of a table by name.
+Columns = list[tuple[str, Union[list[float], list[str]]]]
+
+
+def columns_of(table: specs.TableLike, place: str) -> Columns:
+    """A table of points as columns of numbers, and of names of experiments; others are left out."""
     if specs.is_path(table):
         table = pd.read_csv(table, float_precision="round_trip")
     if isinstance(table, Mapping) and all(np.ndim(value) == 0 for value in table.values()):
@@ -41,7 +45,13 @@ def columns_of(table: specs.TableLike, place: str) -> list[tuple[str, list[float
         table = {name: [value] for name, value in table.items()}
     frame = specs.as_frame(table, place)
     numbers = frame.select_dtypes(include=["number", "bool"])
-    return [(str(name), numbers[name].to_numpy(dtype=float).tolist()) for name in numbers.columns]
+    columns: Columns = []
+    for name in frame.columns:
+        if name == "experiment":
+            columns.append((name, [str(value) for value in frame[name]]))
+        elif name in numbers:
+            columns.append((str(name), numbers[name].to_numpy(dtype=float).tolist()))
+    return columns
 
 
 def frame_of(columns: Mapping[str, Any]) -> pd.DataFrame:
@@ -464,7 +474,8 @@ class Inference(Found):
         return self._one("trust is").trust()
 
     def predict(self, points: specs.TableLike = None, method: Optional[str] = None) -> pd.DataFrame:
-        """Outputs at new conditions under the answer by a method, one a row; ``points`` has a column for each condition.
+        """Outputs at new conditions under the answer by a method, one a row; ``points`` has a column for each condition, and
+        ``experiment`` where there are several.
 
         ``mean`` to ``q95`` are of the output, with the surrogate's approximation error where the I-step propagates it;
         ``measured_q05`` and ``measured_q95`` of a new measurement of it, which has noise besides.

@@ -84,7 +84,7 @@ class Collector:
     def keep(self, source: str, made: bytes) -> list[int]: ...
     def close(self) -> None: ...
 
-_Columns = list[tuple[str, list[float]]]
+_Columns = list[tuple[str, list[float] | list[str]]]
 _Floats = npt.NDArray[np.float64]
 
 @final

@@ -33,7 +33,7 @@ DOCUMENT: dict[str, Any] = {
         "noise": {"sd": 0.1},
         "synthetic": {"truth": {"beta": 2, "gamma": 0.5}, "at": {"t": [2]}, "noise": {"sd": 0.1}},
     },
-    "infer": {"nuts": {}, "smc": {}},
+    "infer": {"nuts": {}, "smc": {}, "grid": {}},
     "calibrate": {"noise": {"sd": 0.1}},
 }
 

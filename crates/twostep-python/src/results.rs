@@ -23,14 +23,24 @@ use twostep::serve::{Limits, serve};
 use twostep::table::Table;
 
 /// Columns by name, as Python gives a table.
-pub(crate) type Columns = Vec<(String, Vec<f64>)>;
+pub(crate) type Columns = Vec<(String, Column)>;
+
+/// A column of a caller's table.
+#[derive(Clone, FromPyObject)]
+pub(crate) enum Column {
+    Numbers(Vec<f64>),
+    Texts(Vec<String>),
+}
 
 /// Method, numbers of each quantity, or why there are none.
 type OwnBudget = (String, Vec<(String, Vec<f64>)>, Option<String>);
 
-/// A table from columns of numbers.
+/// A table from columns.
 pub(crate) fn table_of(columns: Columns) -> twostep::Result<Table> {
-    columns.into_iter().try_fold(Table::new(), |table, (name, column)| table.with_numbers(name, column))
+    columns.into_iter().try_fold(Table::new(), |table, (name, column)| match column {
+        Column::Numbers(numbers) => table.with_numbers(name, numbers),
+        Column::Texts(texts) => table.with_texts(name, texts),
+    })
 }
 
 /// A table as columns: of numbers, NaN where a cell is empty, or of texts.
