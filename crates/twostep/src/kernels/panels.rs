@@ -72,11 +72,17 @@ pub(crate) struct Panels {
 
 /// First draw and width of every panel between two draws, the first of which starts one.
 fn panels(draws: std::ops::Range<usize>) -> impl Iterator<Item = (usize, usize)> {
-    let mut start = draws.start;
+    cut(draws, &WIDTHS)
+}
+
+/// First number and size of the pieces that a range is cut into; of `sizes`, which end with one, each is used while as much is left.
+#[inline(always)]
+fn cut(range: std::ops::Range<usize>, sizes: &[usize]) -> impl Iterator<Item = (usize, usize)> {
+    let mut start = range.start;
     std::iter::from_fn(move || {
-        let width = WIDTHS.into_iter().find(|width| start + width <= draws.end)?;
-        start += width;
-        Some((start - width, width))
+        let size = *sizes.iter().find(|size| start + **size <= range.end)?;
+        start += size;
+        Some((start - size, size))
     })
 }
 
@@ -1036,31 +1042,24 @@ impl ManyPass {
 
 /// Draws or rows that go together where sums for [`POINTS`] points are two registers, or four: as many as keep both multipliers busy and leave room
 /// for what is read.
-const MANY: usize = 6;
-const HALF: usize = MANY / 2;
-const FEW: usize = 2;
+const TOGETHER: [usize; 4] = [6, 3, 2, 1];
+
+/// The pieces of so many draws or rows that registers are there for.
+#[inline(always)]
+fn together<S: Simd>(n: usize) -> impl Iterator<Item = (usize, usize)> {
+    cut(0..n, if S::F64_LANES == LANES { &TOGETHER } else { &TOGETHER[2..] })
+}
 
 /// `out[s] = R_s` at all points, for the draws of a panel.
 #[inline(always)]
 fn residuals_of<S: Simd>(simd: S, panel: &[f64], width: usize, q: &[Lanes], out: &mut [Lanes]) {
-    let mut i = 0;
-    if S::F64_LANES > LANES / 2 {
-        while i + MANY <= width {
-            residuals::<S, MANY>(simd, panel, width, i, q, out);
-            i += MANY;
+    for (i, count) in together::<S>(width) {
+        match count {
+            6 => residuals::<S, 6>(simd, panel, width, i, q, out),
+            3 => residuals::<S, 3>(simd, panel, width, i, q, out),
+            2 => residuals::<S, 2>(simd, panel, width, i, q, out),
+            _ => residuals::<S, 1>(simd, panel, width, i, q, out),
         }
-        while i + HALF <= width {
-            residuals::<S, HALF>(simd, panel, width, i, q, out);
-            i += HALF;
-        }
-    }
-    while i + FEW <= width {
-        residuals::<S, FEW>(simd, panel, width, i, q, out);
-        i += FEW;
-    }
-    while i < width {
-        residuals::<S, 1>(simd, panel, width, i, q, out);
-        i += 1;
     }
 }
 
@@ -1086,24 +1085,13 @@ fn residuals<S: Simd, const D: usize>(simd: S, panel: &[f64], width: usize, i: u
 /// `sums[k] += sum_s c[k, s] bar[s]` at all points, over the draws of a panel.
 #[inline(always)]
 fn pull_points<S: Simd>(simd: S, panel: &[f64], width: usize, bar: &[Lanes], sums: &mut [Lanes]) {
-    let mut k = 0;
-    if S::F64_LANES > LANES / 2 {
-        while k + MANY <= sums.len() {
-            pull_rows::<S, MANY>(simd, panel, width, k, bar, sums);
-            k += MANY;
+    for (k, count) in together::<S>(sums.len()) {
+        match count {
+            6 => pull_rows::<S, 6>(simd, panel, width, k, bar, sums),
+            3 => pull_rows::<S, 3>(simd, panel, width, k, bar, sums),
+            2 => pull_rows::<S, 2>(simd, panel, width, k, bar, sums),
+            _ => pull_rows::<S, 1>(simd, panel, width, k, bar, sums),
         }
-        while k + HALF <= sums.len() {
-            pull_rows::<S, HALF>(simd, panel, width, k, bar, sums);
-            k += HALF;
-        }
-    }
-    while k + FEW <= sums.len() {
-        pull_rows::<S, FEW>(simd, panel, width, k, bar, sums);
-        k += FEW;
-    }
-    while k < sums.len() {
-        pull_rows::<S, 1>(simd, panel, width, k, bar, sums);
-        k += 1;
     }
 }
 
