@@ -39,15 +39,22 @@ const EVALUATIONS: [(&str, Method, Engine, usize); 8] = [
 const SHIPPED: [(Method, usize); 4] =
     [(Method::Point, 4750), (Method::ELik, 4400), (Method::ELogLik, 4800), (Method::EPost, 11_150)];
 
+/// Runs whose effective draws and gradients are counted together.
+const SEEDS: u64 = 16;
+
 /// Gradients of NUTS for each effective draw, warm-up included.
 const GRADIENTS_PER_EFFECTIVE_DRAW: [(&str, Method, f64); 2] =
-    [("sir", Method::ELogLik, 13.1), ("logistic", Method::Point, 41.9)];
+    [("sir", Method::ELogLik, 16.5), ("logistic", Method::Point, 41.0)];
 
 fn answer(case: &str, method: Method, engine: Engine) -> twostep::infer::IPosterior {
+    answer_of(case, method, engine, 1)
+}
+
+fn answer_of(case: &str, method: Method, engine: Engine, seed: u64) -> twostep::infer::IPosterior {
     let case = Case::load(case);
     let spec = InferSpec { methods: vec![method], engine, ..common::settings(THETA_C) };
     let posterior = case.posterior(true, &TrainSpec::default());
-    common::infer(&case.prepared(&posterior, &spec, true), &spec, 1).remove(0)
+    common::infer(&case.prepared(&posterior, &spec, true), &spec, seed).remove(0)
 }
 
 #[test]
@@ -80,9 +87,14 @@ fn the_shipped_study_takes_no_more_points() {
 #[test]
 fn effective_draws_do_not_take_more_gradients() {
     for (case, method, recorded) in GRADIENTS_PER_EFFECTIVE_DRAW {
-        let answer = answer(case, method, Engine::Nuts);
-        let least = answer.unknowns.iter().filter_map(|u| u.ess_bulk).fold(f64::INFINITY, f64::min);
-        let found = answer.diagnostics.evaluations as f64 / least;
+        // One run's ratio changes by a third when nothing but the last bits of a density do.
+        let (mut evaluations, mut effective) = (0.0, 0.0);
+        for seed in 0..SEEDS {
+            let answer = answer_of(case, method, Engine::Nuts, seed);
+            evaluations += answer.diagnostics.evaluations as f64;
+            effective += answer.unknowns.iter().filter_map(|u| u.ess_bulk).fold(f64::INFINITY, f64::min);
+        }
+        let found = evaluations / effective;
         assert!(found <= SLACK * recorded, "{case}, {}: {found:.2} for {recorded}", method.name());
     }
 }

@@ -35,13 +35,6 @@ pub(crate) struct Features {
     sums: PullSums,
 }
 
-impl Features {
-    /// Values of the basis at the unknowns set last.
-    pub(crate) fn values(&self) -> &[f64] {
-        self.value.row(0)
-    }
-}
-
 /// The triangle R of `root (factor phi, y - factor offset) = Q R` over these points, values `y` and roots of weights: the sum of squares of
 /// `root (y - factor (offset + phi w))` is that of `R (-w, 1)`, with no more rows than there are weights and one, however many points there are.
 fn reduce(separated: &Separated<'_>, values: &[(usize, f64, f64)], factor: f64) -> Matrix {
@@ -172,11 +165,21 @@ impl Conditioned {
         &self.classes[c]
     }
 
-    /// Sets the unknowns.
-    pub(crate) fn set(&self, omega: &[f64], features: &mut Features) {
-        features.x.reshape(1, self.places.len());
-        features.x.row_mut(0).iter_mut().zip(&self.places).for_each(|(x, &place)| *x = omega[place]);
-        self.basis.features(&features.x, &mut features.value, &mut features.table);
+    /// Its own unknowns among all.
+    fn set_own(&self, omega: &[f64], x: &mut Matrix) {
+        x.reshape(1, self.places.len());
+        x.row_mut(0).iter_mut().zip(&self.places).for_each(|(x, &place)| *x = omega[place]);
+    }
+
+    /// Values of the basis in the first row of `out`, and derivatives by each of its own unknowns in the others.
+    pub(crate) fn values_and_slopes(&self, omega: &[f64], features: &mut Features, out: &mut Matrix) {
+        self.set_own(omega, &mut features.x);
+        self.basis.features_and_slopes(features.x.row(0), out, &mut features.table);
+    }
+
+    /// `by_omega += by_own`, each at its place.
+    pub(crate) fn add_own(&self, by_own: &[f64], by_omega: &mut [f64]) {
+        self.places.iter().zip(by_own).for_each(|(&place, by)| by_omega[place] += by);
     }
 
     /// Values of the basis at some rows of unknowns together; with `SLOPES` ready for [`Self::pull_points`].
@@ -213,9 +216,10 @@ impl Conditioned {
 
     /// `residuals[c, s] = R_c,s(omega)`.
     pub(crate) fn residuals(&self, omega: &[f64], features: &mut Features, residuals: &mut Matrix) {
-        self.set(omega, features);
+        self.set_own(omega, &mut features.x);
+        self.basis.features(&features.x, &mut features.value, &mut features.table);
         for (c, class) in self.classes.iter().enumerate() {
-            class.combine(features.values(), residuals.row_mut(c));
+            class.combine(features.value.row(0), residuals.row_mut(c));
         }
     }
 
@@ -224,23 +228,10 @@ impl Conditioned {
         features.bar.reshape(1, self.basis.len());
         self.classes[c].pull(bar, &mut features.sums, features.bar.row_mut(0));
         let Features { x, table, bar, by_own, .. } = features;
-        self.pull_last(x.row(0), bar.row(0), table, by_own, by_omega);
-    }
-
-    /// `by_omega[d] += sum_k bar[k] dpsi_k/domega_d` at the unknowns set last.
-    pub(crate) fn pull_features(&self, bar: &[f64], features: &mut Features, by_omega: &mut [f64]) {
-        let Features { x, table, by_own, .. } = features;
-        self.pull_last(x.row(0), bar, table, by_own, by_omega);
-    }
-
-    fn pull_last(&self, x: &[f64], bar: &[f64], table: &mut [f64], by_own: &mut Vec<f64>, by_omega: &mut [f64]) {
-        if self.has_all(by_omega.len()) {
-            return self.basis.pull_last(x, bar, by_omega, table);
-        }
         by_own.clear();
         by_own.resize(self.places.len(), 0.0);
-        self.basis.pull_last(x, bar, by_own, table);
-        self.places.iter().zip(by_own).for_each(|(&place, by)| by_omega[place] += *by);
+        self.basis.pull_last(x.row(0), bar.row(0), by_own, table);
+        self.add_own(by_own, by_omega);
     }
 
     /// Whether its unknowns are all of so many, in their order.

@@ -127,12 +127,12 @@ impl Workspace {
     }
 }
 
-/// Buffers of pooled log-likelihoods, by class.
+/// Buffers of pooled log-likelihoods: features by output, all else by class.
 #[derive(Clone, Default)]
 struct PoolWorkspace {
     forms: Vec<Form>,
     by_sd: Vec<[f64; 2]>,
-    features: Vec<Vec<f64>>,
+    features: Vec<Matrix>,
     scratch: panels::PoolScratch,
     /// The same for several points.
     point_forms: Vec<PointForms>,
@@ -450,15 +450,13 @@ impl Likelihoods {
         let Workspace { outputs, pool } = workspace;
         pool.forms.clear();
         pool.by_sd.clear();
-        pool.features.resize_with(self.classes.len(), Vec::new);
+        pool.features.resize_with(self.outputs.len(), Matrix::default);
         let mut constant = 0.0;
-        for (output, ws) in self.outputs.iter().zip(outputs.iter_mut()) {
-            output.conditioned().set(omega, &mut ws.features);
+        for ((output, ws), features) in self.outputs.iter().zip(outputs).zip(&mut pool.features) {
+            output.conditioned().values_and_slopes(omega, &mut ws.features, features);
             constant += output.term.data.constant;
         }
-        for (&(o, c), features) in self.classes.iter().zip(&mut pool.features) {
-            features.clear();
-            features.extend_from_slice(outputs[o].features.values());
+        for &(o, c) in &self.classes {
             let ClassForm { form, base_by_sd, constant: own, constant_by_sd } = self.outputs[o].form(c, sigma);
             pool.forms.push(form);
             pool.by_sd.push([base_by_sd, constant_by_sd]);
@@ -471,7 +469,7 @@ impl Likelihoods {
         }
         for ((&(o, c), [base_by_sd, constant_by_sd]), pulled) in self.classes.iter().zip(&*by_sd).zip(&scratch.pulled) {
             let output = &self.outputs[o];
-            output.conditioned().pull_features(&pulled.by_feature, &mut outputs[o].features, by_omega);
+            output.conditioned().add_own(&pulled.by_own, by_omega);
             if let (None, Some(j)) = (output.term.data.classes[c].sd, output.term.sigma) {
                 by_sigma[j] += pulled.by_variance.mul_add(*base_by_sd, *constant_by_sd);
             }
@@ -493,14 +491,14 @@ impl Likelihoods {
         workspace.outputs.resize_with(self.outputs.len(), OutputWorkspace::default);
         let Workspace { outputs, pool } = workspace;
         let mut constants = [0.0; POINTS];
-        for (output, ws) in self.outputs.iter().zip(outputs.iter_mut()) {
-            output.conditioned().set_points::<true>(points, 0..n, &mut ws.lanes, &mut ws.lane_table);
+        pool.point_features.resize_with(self.outputs.len(), Vec::new);
+        for ((output, ws), features) in self.outputs.iter().zip(outputs.iter_mut()).zip(&mut pool.point_features) {
+            output.conditioned().set_points::<true>(points, 0..n, features, &mut ws.lane_table);
             constants[..n].iter_mut().for_each(|constant| *constant += output.term.data.constant);
         }
         pool.point_forms.clear();
         pool.points_by_sd.clear();
-        pool.point_features.resize_with(self.classes.len(), Vec::new);
-        for (&(o, c), features) in self.classes.iter().zip(&mut pool.point_features) {
+        for &(o, c) in &self.classes {
             let output = &self.outputs[o];
             // Lanes without a point of their own repeat the first.
             let lane = |p: usize| if p < n { p } else { 0 };
@@ -510,7 +508,6 @@ impl Likelihoods {
             let Form { alpha, beta, gamma, .. } = forms[0].form;
             pool.point_forms.push(PointForms { base: forms.map(|form| form.form.base), alpha, beta, gamma });
             pool.points_by_sd.push(forms.map(|form| [form.base_by_sd, form.constant_by_sd]));
-            features.clone_from(&outputs[o].lanes);
         }
         let PoolWorkspace { point_forms, points_by_sd, point_features, scratch, pulled, by_own, .. } = pool;
         let pooled = panels::pool_many(self, point_features, point_forms, log_alpha, scratch, pulled);
@@ -843,6 +840,10 @@ impl Classes for Likelihoods {
     fn polynomials(&self, c: usize) -> &Panels {
         let (output, class) = self.classes[c];
         self.outputs[output].conditioned().class(class)
+    }
+
+    fn basis(&self, c: usize) -> usize {
+        self.classes[c].0
     }
 
     fn sigma_a(&self, c: usize) -> Option<&[f64]> {

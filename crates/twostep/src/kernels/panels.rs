@@ -3,6 +3,7 @@
 
 use super::{dispatch, exp, ln};
 use crate::matrix::Matrix;
+use prefetch_index::prefetch_index;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -11,7 +12,9 @@ const LINE: usize = 8;
 /// Draws of a wide panel: twelve AVX2 registers of four, as many sums as keep both multipliers busy.
 const WIDE: usize = 48;
 /// Widths of panels, widest first: each is used while as many draws are left.
-const WIDTHS: [usize; 6] = [WIDE, 32, 16, 8, 4, 1];
+const WIDTHS: [usize; 6] = [WIDE, 32, 16, 8, NARROW, 1];
+/// Draws of the narrowest panel of several: half a wide register.
+const NARROW: usize = 4;
 /// Lanes of a sum over draws: two registers.
 const LANES: usize = 8;
 /// Points evaluated together: their sums for two draws or two coefficients fill eight registers.
@@ -56,9 +59,22 @@ impl<const N: usize> std::ops::DerefMut for Aligned<N> {
 /// Coefficients, in bytes, that are far away for a core: their panels are copied before several points read them, since their
 /// rows are read side by side, which no prefetching foresees.
 const FAR: usize = 1 << 22;
-/// Draws summed by one thread; more are split among threads. A multiple of [`WIDE`], and a fixed number, so that sums do not
+/// Draws whose log-likelihoods are known before their weights are: enough that exponentials of some do not wait for those of others, and that
+/// stay in the first-level cache with their derivatives.
+const BLOCK: usize = 5 * WIDE;
+/// Lanes of sums over the draws of a block: as many registers as it takes for additions not to wait for each other.
+const APART: usize = WIDE;
+/// Numbers after the one that is read which the first-level cache is told to fetch: far enough for memory, near enough to be there still.
+const AHEAD: usize = 32 * WIDE;
+/// Draws summed by one thread; more are split among threads. A multiple of [`BLOCK`], and a fixed number, so that sums do not
 /// depend on the number of threads.
-const CHUNK: usize = 200 * WIDE;
+const CHUNK: usize = 40 * BLOCK;
+/// Chunks, each of some 40 us, that one thread sums sooner than several that must be woken.
+const ALONE: usize = 2;
+/// Polynomials of the same coefficients that are summed in one reading: their sums and what is read fill the registers.
+const PLANES: [usize; 4] = [4, 3, 2, 1];
+/// Registers of sums for one reading of a panel, by the number of polynomials; the largest that are left are taken first.
+const REGISTERS: [usize; 7] = [12, 8, 6, 4, 3, 2, 1];
 
 /// `R_s = sum_k q_k c[k, s]` of S draws: panels of neighbouring draws, each with its K rows one after the other.
 #[derive(Debug, Default)]
@@ -138,19 +154,42 @@ impl Panels {
         Arch::new().dispatch(Combine { panels: self, q, out });
     }
 
-    /// `out[s - start] = R_s` of `draws` draws from the first of a panel on.
+    /// `out[j][s - start] = sum_k q[j, k] c[k, s]` of `draws` draws from the first of a panel on: residuals, where the rows of `q` are features, and their
+    /// derivatives, where they are those of features.
     #[inline(always)]
-    fn combine_draws<S: Simd>(&self, simd: S, q: &[f64], start: usize, draws: usize, out: &mut [f64]) {
-        for (first, width) in panels(start..start + draws) {
-            let (panel, out) = (self.panel(first, width), &mut out[first - start..first - start + width]);
-            match width {
-                WIDE => combined::<S, WIDE>(simd, panel, q, out),
-                32 => combined::<S, 32>(simd, panel, q, out),
-                16 => combined::<S, 16>(simd, panel, q, out),
-                8 => combined::<S, 8>(simd, panel, q, out),
-                4 => combined::<S, 4>(simd, panel, q, out),
-                _ => out[0] = single(panel, q),
+    fn combine_draws<S: Simd>(&self, simd: S, q: &Matrix, start: usize, draws: usize, out: &mut [Aligned<BLOCK>]) {
+        for (j, count) in cut(0..q.rows(), &PLANES) {
+            match count {
+                4 => self.planes::<S, 4>(simd, q, j, start..start + draws, out),
+                3 => self.planes::<S, 3>(simd, q, j, start..start + draws, out),
+                2 => self.planes::<S, 2>(simd, q, j, start..start + draws, out),
+                _ => self.planes::<S, 1>(simd, q, j, start..start + draws, out),
             }
+        }
+    }
+
+    /// The same for rows `j..j + K` of `q`.
+    #[inline(always)]
+    fn planes<S: Simd, const K: usize>(
+        &self,
+        simd: S,
+        q: &Matrix,
+        j: usize,
+        draws: std::ops::Range<usize>,
+        out: &mut [Aligned<BLOCK>],
+    ) {
+        let out: &mut [Aligned<BLOCK>; K] = (&mut out[j..j + K]).try_into().expect("a plane for each row");
+        let mut rows = [&[][..]; K];
+        for (k, row) in rows.iter_mut().enumerate() {
+            *row = q.row(j + k);
+        }
+        for (first, width) in panels(draws.clone()) {
+            let at = first - draws.start;
+            let mut out = out.each_mut().map(
+                #[inline(always)]
+                |plane| &mut plane[at..at + width],
+            );
+            combined(simd, self.panel(first, width), rows, &mut out);
         }
     }
 
@@ -215,7 +254,9 @@ impl WithSimd for Combine<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        self.panels.combine_draws(simd, self.q, 0, self.panels.draws, self.out);
+        for (start, width) in panels(0..self.panels.draws) {
+            combined(simd, self.panels.panel(start, width), [self.q], &mut [&mut self.out[start..start + width]]);
+        }
     }
 }
 
@@ -256,6 +297,20 @@ fn total(lanes: &[f64; LANES]) -> f64 {
     ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]))
 }
 
+/// Sums over the draws of a block.
+type Sums = Aligned<APART>;
+
+#[inline(always)]
+fn total_apart(sums: &Sums) -> f64 {
+    let mut lanes = [0.0; LANES];
+    for own in sums.as_chunks::<LANES>().0 {
+        for lane in 0..LANES {
+            lanes[lane] += own[lane];
+        }
+    }
+    total(&lanes)
+}
+
 /// The largest of a panel's values and of `least`.
 #[inline(always)]
 pub(super) fn lanes_max(values: &[f64], least: f64) -> f64 {
@@ -281,29 +336,82 @@ pub(super) fn lanes_max(values: &[f64], least: f64) -> f64 {
     out
 }
 
-/// `out[i] = R_i` of the draws of a panel. The sums stay in registers, which the compiler only sees where it is told to: by itself
-/// it would take some of them apart.
+/// `out[j][i] = sum_k q[j][k] c[k, i]` of the draws of a panel.
 #[inline(always)]
-fn combined<S: Simd, const W: usize>(simd: S, panel: &[f64], q: &[f64], out: &mut [f64]) {
-    let rows = panel.as_chunks::<W>().0.iter().zip(q);
-    if W < S::F64_LANES {
-        let mut sums = [0.0; W];
-        for (row, q) in rows {
-            for i in 0..W {
-                sums[i] = q.mul_add(row[i], sums[i]);
-            }
+fn combined<S: Simd, const K: usize>(simd: S, panel: &[f64], q: [&[f64]; K], out: &mut [&mut [f64]; K]) {
+    let width = out[0].len();
+    if width == WIDE && S::F64_LANES == LANES {
+        return sums::<S, K, 6>(simd, panel, (WIDE, 0), q, out);
+    }
+    if width == 1 {
+        for j in 0..K {
+            out[j][0] = single(panel, q[j]);
         }
-        out.copy_from_slice(&sums);
         return;
     }
-    let (mut sums, count) = ([simd.splat_f64s(0.0); WIDE], W / S::F64_LANES);
-    for (row, q) in rows {
-        let (row, q) = (S::as_simd_f64s(row.as_slice()).0, simd.splat_f64s(*q));
-        for j in 0..count {
-            sums[j] = simd.mul_add_f64s(q, row[j], sums[j]);
+    if width < S::F64_LANES {
+        for j in 0..K {
+            narrow(panel, q[j], out[j]);
+        }
+        return;
+    }
+    let most = if S::F64_LANES == LANES { 24 } else { 12 } / K;
+    for (first, count) in
+        cut(0..width / S::F64_LANES, &REGISTERS[REGISTERS.iter().position(|n| *n <= most).unwrap_or(0)..])
+    {
+        let at = (width, first);
+        match count {
+            12 => sums::<S, K, 12>(simd, panel, at, q, out),
+            8 => sums::<S, K, 8>(simd, panel, at, q, out),
+            6 => sums::<S, K, 6>(simd, panel, at, q, out),
+            4 => sums::<S, K, 4>(simd, panel, at, q, out),
+            3 => sums::<S, K, 3>(simd, panel, at, q, out),
+            2 => sums::<S, K, 2>(simd, panel, at, q, out),
+            _ => sums::<S, K, 1>(simd, panel, at, q, out),
         }
     }
-    S::as_mut_simd_f64s(out).0.copy_from_slice(&sums[..count]);
+}
+
+/// The same for `N` registers of draws from register `first` of a panel on. The sums stay in registers, which the compiler only sees where it is told
+/// to: by itself it would take some of them apart.
+#[inline(always)]
+fn sums<S: Simd, const K: usize, const N: usize>(
+    simd: S,
+    panel: &[f64],
+    (width, first): (usize, usize),
+    q: [&[f64]; K],
+    out: &mut [&mut [f64]; K],
+) {
+    let mut sums = [[simd.splat_f64s(0.0); N]; K];
+    for (k, row) in panel.chunks_exact(width).enumerate() {
+        if first == 0 {
+            for line in 0..width / LINE {
+                prefetch_index(row, AHEAD + line * LINE);
+            }
+        }
+        let row: &[S::f64s; N] = S::as_simd_f64s(row).0[first..first + N].try_into().expect("within the panel");
+        for j in 0..K {
+            let q = simd.splat_f64s(q[j][k]);
+            for i in 0..N {
+                sums[j][i] = simd.mul_add_f64s(q, row[i], sums[j][i]);
+            }
+        }
+    }
+    for j in 0..K {
+        S::as_mut_simd_f64s(out[j]).0[first..first + N].copy_from_slice(&sums[j]);
+    }
+}
+
+/// The same for a panel of [`NARROW`] draws, which are no register.
+#[inline(always)]
+fn narrow(panel: &[f64], q: &[f64], out: &mut [f64]) {
+    let mut sums = [0.0; NARROW];
+    for (row, q) in panel.as_chunks::<NARROW>().0.iter().zip(q) {
+        for i in 0..NARROW {
+            sums[i] = q.mul_add(row[i], sums[i]);
+        }
+    }
+    out.copy_from_slice(&sums);
 }
 
 /// `R` of a panel of one draw, in lanes that do not wait for each other.
@@ -440,6 +548,9 @@ pub(crate) trait Classes: Sync {
     /// The residual sum of squares of every draw.
     fn polynomials(&self, c: usize) -> &Panels;
 
+    /// Which features are those of its polynomials: classes may share them.
+    fn basis(&self, c: usize) -> usize;
+
     /// Approximation error of each draw, where it is propagated.
     fn sigma_a(&self, c: usize) -> Option<&[f64]>;
 }
@@ -447,8 +558,8 @@ pub(crate) trait Classes: Sync {
 /// Derivatives of a pooled log-likelihood by what one class contributes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pulled {
-    /// By the value of every basis function.
-    pub(crate) by_feature: Vec<f64>,
+    /// By every unknown of its polynomials.
+    pub(crate) by_own: Vec<f64>,
     /// By `base`.
     pub(crate) by_variance: f64,
 }
@@ -457,18 +568,21 @@ pub(crate) struct Pulled {
 #[derive(Clone, Debug, Default)]
 struct Pass {
     top: f64,
-    sum: Aligned<LANES>,
+    sum: Sums,
+    /// Log-likelihoods, then weights, of a block.
+    l: Aligned<BLOCK>,
     /// For each class the sums of [`Pulled`], before they are divided by `sum`.
     classes: Vec<ClassPass>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct ClassPass {
-    by_feature: Vec<Aligned<LANES>>,
-    by_variance: Aligned<LANES>,
-    /// Residuals and `1 / v` of some draws.
-    residuals: Aligned<WIDE>,
-    inverse: Aligned<WIDE>,
+    /// Weighted sums of residuals, where draws share v, and of their derivatives.
+    sums: Vec<Sums>,
+    by_variance: Sums,
+    /// Residuals of a block of draws, their derivatives by every unknown, and `1 / v`.
+    planes: Vec<Aligned<BLOCK>>,
+    inverse: Aligned<BLOCK>,
 }
 
 /// Buffers of pooled log-likelihoods: nothing is allocated after the first.
@@ -482,12 +596,13 @@ pub(crate) struct PoolScratch {
 }
 
 /// `log sum_s exp(log_alpha[s] + sum_c l_c,s)` at the features of each class, where `l_c,s` is the class's [`Form`]; its
-/// derivatives are left in `scratch.pulled`. One pass over the coefficients.
+/// derivatives are left in `scratch.pulled`. Features have their derivatives by each unknown of the class in the rows after the first: a draw's derivatives
+/// come with its residual, from the same reading of its coefficients, and nothing waits for its weight.
 ///
 /// Where every draw excludes the data the result is minus infinity and the derivatives are zero.
 pub(crate) fn pool_log_mean_exp(
     classes: &impl Classes,
-    features: &[Vec<f64>],
+    features: &[Matrix],
     forms: &[Form],
     log_alpha: &[f64],
     scratch: &mut PoolScratch,
@@ -503,78 +618,92 @@ pub(crate) fn pool_log_mean_exp(
     }
     scratch.passes.resize_with(chunks, Pass::default);
     let run = |(chunk, pass): (usize, &mut Pass)| {
-        pass.reset(classes);
+        pass.reset(classes, features);
         let draws = chunk * CHUNK..((chunk + 1) * CHUNK).min(draws);
         Arch::new().dispatch(Add { pass, classes, features, forms, log_alpha, draws });
     };
-    match chunks {
-        1 => run((0, &mut scratch.passes[0])),
-        _ => scratch.passes.par_iter_mut().enumerate().for_each(run),
-    }
+    each(&mut scratch.passes, ALONE, run);
     dispatch(
         #[inline(always)]
-        || scratch.finish(classes, features, forms),
+        || scratch.finish(classes, forms),
     )
+}
+
+/// Runs every pass with its number, in threads where there are more of both than `alone` and one.
+fn each<P: Send>(passes: &mut [P], alone: usize, run: impl Fn((usize, &mut P)) + Sync + Send) {
+    if passes.len() <= alone || rayon::current_num_threads() == 1 {
+        passes.iter_mut().enumerate().for_each(run);
+    } else {
+        passes.par_iter_mut().enumerate().for_each(run);
+    }
 }
 
 impl PoolScratch {
     /// The value of a single draw, which has all the weight.
     #[inline(always)]
-    fn single(&mut self, classes: &impl Classes, features: &[Vec<f64>], forms: &[Form], log_alpha: f64) -> f64 {
+    fn single(&mut self, classes: &impl Classes, features: &[Matrix], forms: &[Form], log_alpha: f64) -> f64 {
         self.pulled.resize_with(classes.len(), Pulled::default);
         let mut value = log_alpha;
         for (c, pulled) in self.pulled.iter_mut().enumerate() {
             let (polynomials, Form { base, alpha, beta, gamma }) = (classes.polynomials(c), forms[c]);
+            let features = &features[classes.basis(c)];
             let (coefficients, sigma_a) = (polynomials.panel(0, 1), classes.sigma_a(c).map_or(0.0, |own| own[0]));
             let v = sigma_a.mul_add(sigma_a, base);
-            let scaled = gamma.mul_add(single(coefficients, &features[c]), beta) / v;
+            let scaled = gamma.mul_add(single(coefficients, features.row(0)), beta) / v;
             value += alpha.mul_add(ln(v), scaled);
             pulled.by_variance = (alpha - scaled) / v;
-            pulled.by_feature.clear();
-            pulled.by_feature.extend(coefficients.iter().map(|c| c * (gamma / v)));
+            pulled.by_own.clear();
+            for d in 1..features.rows() {
+                pulled.by_own.push(gamma / v * single(coefficients, features.row(d)));
+            }
         }
         // What is not a number arises far outside anything the data allow.
         if value > f64::NEG_INFINITY {
             return value;
         }
         for pulled in &mut self.pulled {
-            pulled.by_feature.fill(0.0);
+            pulled.by_own.fill(0.0);
         }
         f64::NEG_INFINITY
     }
 
     /// The value of all passes together; their derivatives go to `pulled`.
     #[inline(always)]
-    fn finish(&mut self, classes: &impl Classes, features: &[Vec<f64>], forms: &[Form]) -> f64 {
+    fn finish(&mut self, classes: &impl Classes, forms: &[Form]) -> f64 {
         let Self { passes, pulled, .. } = self;
         let top = passes.iter().fold(f64::NEG_INFINITY, |top, pass| if pass.top > top { pass.top } else { top });
-        let scale = |pass: &Pass| if top == f64::NEG_INFINITY { 0.0 } else { exp(pass.top - top) };
+        let scale = |pass: &Pass| match pass.top {
+            f64::NEG_INFINITY => 0.0,
+            own if own == top => 1.0,
+            own => exp(own - top),
+        };
         let mut sum = 0.0;
         for pass in &*passes {
-            sum += scale(pass) * total(&pass.sum);
+            sum += scale(pass) * total_apart(&pass.sum);
         }
         let normaliser = if sum > 0.0 { sum.recip() } else { 0.0 };
         pulled.resize_with(classes.len(), Pulled::default);
         let mut constant = 0.0;
         for (c, pulled) in pulled.iter_mut().enumerate() {
-            pulled.by_feature.clear();
-            pulled.by_feature.resize(classes.polynomials(c).rows(), 0.0);
+            let (mut mean, has_sigma_a) = (0.0, classes.sigma_a(c).is_some());
+            pulled.by_own.clear();
+            pulled.by_own.resize(passes[0].classes[c].sums.len() - 1, 0.0);
             pulled.by_variance = 0.0;
             for pass in &*passes {
                 let (factor, class) = (scale(pass) * normaliser, &pass.classes[c]);
-                for (out, sums) in pulled.by_feature.iter_mut().zip(&class.by_feature) {
-                    *out = factor.mul_add(total(sums), *out);
+                mean = factor.mul_add(total_apart(&class.sums[0]), mean);
+                for (out, sums) in pulled.by_own.iter_mut().zip(&class.sums[1..]) {
+                    *out = factor.mul_add(total_apart(sums), *out);
                 }
-                pulled.by_variance += factor * total(&class.by_variance);
+                pulled.by_variance += factor * total_apart(&class.by_variance);
             }
-            if classes.sigma_a(c).is_none() {
-                // All draws share v: the mean of their residuals is that of their coefficients, times the features.
+            if !has_sigma_a {
+                // All draws share v.
                 let Form { base, alpha, beta, gamma } = forms[c];
                 let (rest, slope) = forms[c].affine();
                 constant += rest;
-                let mean = super::lanes_dot(&pulled.by_feature, &features[c]);
                 pulled.by_variance = (alpha - (beta + gamma * mean) / base) / base;
-                for by in &mut pulled.by_feature {
+                for by in &mut pulled.by_own {
                     *by *= slope;
                 }
             }
@@ -587,7 +716,7 @@ impl PoolScratch {
 struct Add<'a, C> {
     pass: &'a mut Pass,
     classes: &'a C,
-    features: &'a [Vec<f64>],
+    features: &'a [Matrix],
     forms: &'a [Form],
     log_alpha: &'a [f64],
     draws: std::ops::Range<usize>,
@@ -599,59 +728,61 @@ impl<C: Classes> WithSimd for Add<'_, C> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { pass, classes, features, forms, log_alpha, draws } = self;
-        let (at, mut start) = ((classes, features, forms, log_alpha), draws.start);
-        while start + WIDE <= draws.end {
-            pass.add_draws(simd, at, start, WIDE);
-            start += WIDE;
-        }
-        if start < draws.end {
-            pass.add_draws(simd, at, start, draws.end - start);
+        let at = (classes, features, forms, log_alpha);
+        for start in draws.clone().step_by(BLOCK) {
+            pass.add_draws(simd, at, start, BLOCK.min(draws.end - start));
         }
     }
 }
 
 impl Pass {
-    fn reset(&mut self, classes: &impl Classes) {
+    fn reset(&mut self, classes: &impl Classes, features: &[Matrix]) {
         (self.top, self.sum) = (f64::NEG_INFINITY, Aligned::default());
         self.classes.resize_with(classes.len(), ClassPass::default);
         for (c, class) in self.classes.iter_mut().enumerate() {
+            let planes = features[classes.basis(c)].rows();
             class.by_variance = Aligned::default();
-            class.by_feature.clear();
-            class.by_feature.resize(classes.polynomials(c).rows(), Aligned::default());
+            class.sums.clear();
+            class.sums.resize(planes, Aligned::default());
+            class.planes.resize(planes, Aligned::default());
         }
     }
 
-    /// Adds up to [`WIDE`] draws from the first of a panel on: several narrow panels together wait for their weights only once.
-    /// Vectors are filled up with draws that exclude the data.
+    /// Adds up to [`BLOCK`] draws from the first of a panel on. Vectors are filled up with draws that exclude the data.
     #[inline(always)]
     fn add_draws<S: Simd>(
         &mut self,
         simd: S,
-        (classes, features, forms, log_alpha): (&impl Classes, &[Vec<f64>], &[Form], &[f64]),
+        (classes, features, forms, log_alpha): (&impl Classes, &[Matrix], &[Form], &[f64]),
         start: usize,
         draws: usize,
     ) {
-        let whole = draws.next_multiple_of(LANES);
-        let mut l = Aligned([f64::NEG_INFINITY; WIDE]);
-        l[..draws].copy_from_slice(&log_alpha[start..start + draws]);
+        let whole = draws.next_multiple_of(APART);
+        self.l[..draws].copy_from_slice(&log_alpha[start..start + draws]);
+        self.l[draws..whole].fill(f64::NEG_INFINITY);
+        let mut last = None;
         for c in 0..classes.len() {
             let (class, Form { base, alpha, beta, gamma }) = (&mut self.classes[c], forms[c]);
-            class.residuals[draws..whole].fill(0.0);
-            classes.polynomials(c).combine_draws(simd, &features[c], start, draws, &mut class.residuals[..draws]);
-            match classes.sigma_a(c) {
-                None => add_scaled(simd, gamma / base, &class.residuals[..whole], &mut l[..whole]),
-                Some(sigma_a) => {
-                    let mut own = Aligned([1.0; WIDE]);
-                    own[..draws].copy_from_slice(&sigma_a[start..start + draws]);
-                    for i in 0..whole {
-                        let v = own[i].mul_add(own[i], base);
-                        class.inverse[i] = v.recip();
-                        l[i] += alpha.mul_add(ln(v), gamma.mul_add(class.residuals[i], beta) * class.inverse[i]);
-                    }
+            class.planes.iter_mut().for_each(|plane| plane[draws..whole].fill(0.0));
+            classes.polynomials(c).combine_draws(simd, &features[classes.basis(c)], start, draws, &mut class.planes);
+            let Some(sigma_a) = classes.sigma_a(c) else {
+                if let Some((slope, c)) = last.replace((gamma / base, c)) {
+                    add_scaled(simd, slope, &self.classes[c].planes[0][..whole], &mut self.l[..whole]);
                 }
+                continue;
+            };
+            let mut own = Aligned([1.0; BLOCK]);
+            own[..draws].copy_from_slice(&sigma_a[start..start + draws]);
+            let (own, residuals) = (&own[..whole], &class.planes[0][..whole]);
+            let (inverse, l) = (&mut class.inverse[..whole], &mut self.l[..whole]);
+            for i in 0..whole {
+                let v = own[i].mul_add(own[i], base);
+                inverse[i] = v.recip();
+                l[i] += alpha.mul_add(ln(v), gamma.mul_add(residuals[i], beta) * inverse[i]);
             }
         }
-        let largest = largest(simd, &mut l[..whole], self.top);
+        let last = last.map(|(slope, c)| (slope, &self.classes[c].planes[0][..whole]));
+        let largest = largest(simd, last, &mut self.l[..whole], self.top);
         if largest > self.top {
             self.rescale(simd, exp(self.top - largest));
             self.top = largest;
@@ -659,26 +790,26 @@ impl Pass {
         if self.top == f64::NEG_INFINITY {
             return;
         }
+        let Self { l, sum, classes: passes, top, .. } = self;
         let weights = &mut l[..whole];
-        for weight in &mut *weights {
-            *weight = exp(*weight - self.top);
-        }
-        add_lanes(simd, weights, &mut self.sum);
-        for c in 0..classes.len() {
-            let (class, Form { alpha, beta, gamma, .. }) = (&mut self.classes[c], forms[c]);
-            let polynomials = classes.polynomials(c);
+        weigh(simd, *top, weights, sum);
+        for (c, class) in passes.iter_mut().enumerate() {
+            let ClassPass { planes, sums, by_variance, inverse } = class;
             if classes.sigma_a(c).is_none() {
-                polynomials.pull_draws(simd, weights, start, draws, &mut class.by_feature);
+                add_products(simd, weights, planes, sums);
                 continue;
             }
-            let (mut by_variance, mut bar) = (Aligned([0.0; WIDE]), Aligned([0.0; WIDE]));
+            let Form { alpha, beta, gamma, .. } = forms[c];
+            let (mut bar, mut variances) = (Aligned([0.0; BLOCK]), Aligned([0.0; BLOCK]));
+            let (bar, variances) = (&mut bar[..whole], &mut variances[..whole]);
+            let (residuals, inverse) = (&planes[0][..whole], &inverse[..whole]);
             for i in 0..whole {
-                let scaled = gamma.mul_add(class.residuals[i], beta) * class.inverse[i];
-                by_variance[i] = weights[i] * class.inverse[i] * (alpha - scaled);
-                bar[i] = weights[i] * class.inverse[i] * gamma;
+                let scaled = gamma.mul_add(residuals[i], beta) * inverse[i];
+                variances[i] = weights[i] * inverse[i] * (alpha - scaled);
+                bar[i] = weights[i] * inverse[i] * gamma;
             }
-            add_lanes(simd, &by_variance[..whole], &mut class.by_variance);
-            polynomials.pull_draws(simd, &*bar, start, draws, &mut class.by_feature);
+            add_lanes(simd, variances, by_variance);
+            add_products(simd, bar, &planes[1..], &mut sums[1..]);
         }
     }
 
@@ -688,16 +819,16 @@ impl Pass {
         scale(simd, factor, &mut self.sum);
         for class in &mut self.classes {
             scale(simd, factor, &mut class.by_variance);
-            class.by_feature.iter_mut().for_each(|by| scale(simd, factor, by));
+            class.sums.iter_mut().for_each(|by| scale(simd, factor, by));
         }
     }
 }
 
-/// `lanes[i] *= factor`.
+/// `sums[i] *= factor`.
 #[inline(always)]
-fn scale<S: Simd>(simd: S, factor: f64, lanes: &mut Aligned<LANES>) {
-    for lanes in S::as_mut_simd_f64s(lanes.as_mut_slice()).0 {
-        *lanes = simd.mul_f64s(simd.splat_f64s(factor), *lanes);
+fn scale<S: Simd>(simd: S, factor: f64, sums: &mut Sums) {
+    for sums in S::as_mut_simd_f64s(sums.as_mut_slice()).0 {
+        *sums = simd.mul_f64s(simd.splat_f64s(factor), *sums);
     }
 }
 
@@ -709,28 +840,109 @@ fn add_scaled<S: Simd>(simd: S, factor: f64, x: &[f64], out: &mut [f64]) {
     }
 }
 
-/// `sums[i mod LANES] += x[i]`, for whole lanes.
+/// Registers of [`Sums`], the narrowest ones.
+const MOST_REGISTERS: usize = APART;
+
+/// Sums over blocks of [`APART`] numbers that stay in registers: `add(own, i)` is the sum with the i-th register.
 #[inline(always)]
-fn add_lanes<S: Simd>(simd: S, x: &[f64], sums: &mut Aligned<LANES>) {
-    let mut own = *sums;
-    for x in x.as_chunks::<LANES>().0 {
-        let pairs = S::as_mut_simd_f64s(own.as_mut_slice()).0.iter_mut().zip(S::as_simd_f64s(x).0);
-        pairs.for_each(|(own, x)| *own = simd.add_f64s(*own, *x));
+fn fold_apart<S: Simd>(simd: S, n: usize, sums: &mut Sums, add: impl Fn(S::f64s, usize) -> S::f64s) {
+    let count = APART / S::F64_LANES;
+    let mut own = [simd.splat_f64s(0.0); MOST_REGISTERS];
+    own[..count].copy_from_slice(S::as_simd_f64s(sums.as_slice()).0);
+    let mut first = 0;
+    while first < n / S::F64_LANES {
+        for j in 0..count {
+            own[j] = add(own[j], first + j);
+        }
+        first += count;
     }
-    *sums = own;
+    S::as_mut_simd_f64s(sums.as_mut_slice()).0.copy_from_slice(&own[..count]);
 }
 
-/// The largest of log-likelihoods, in whole lanes, and of `least`. Those that are not numbers become minus infinity: they arise where
-/// terms of both signs overflow, far outside anything the data allow.
+/// `sums[i mod APART] += x[i]`, for whole lanes.
 #[inline(always)]
-fn largest<S: Simd>(simd: S, l: &mut [f64], least: f64) -> f64 {
-    let none = simd.splat_f64s(f64::NEG_INFINITY);
-    let mut largest = simd.splat_f64s(least);
-    for l in S::as_mut_simd_f64s(l).0 {
-        *l = simd.select_f64s(simd.greater_than_f64s(*l, none), *l, none);
-        largest = simd.max_f64s(*l, largest);
+fn add_lanes<S: Simd>(simd: S, x: &[f64], sums: &mut Sums) {
+    let registers = S::as_simd_f64s(x).0;
+    fold_apart(
+        simd,
+        x.len(),
+        sums,
+        #[inline(always)]
+        |own, i| simd.add_f64s(own, registers[i]),
+    );
+}
+
+/// `sums[j][i mod APART] += x[i] planes[j][i]`, for whole lanes.
+#[inline(always)]
+fn add_products<S: Simd>(simd: S, x: &[f64], planes: &[Aligned<BLOCK>], sums: &mut [Sums]) {
+    let left = S::as_simd_f64s(x).0;
+    for (plane, sums) in planes.iter().zip(sums) {
+        let right = &S::as_simd_f64s(plane.as_slice()).0[..left.len()];
+        fold_apart(
+            simd,
+            x.len(),
+            sums,
+            #[inline(always)]
+            |own, i| simd.mul_add_f64s(left[i], right[i], own),
+        );
     }
-    simd.reduce_max_f64s(largest)
+}
+
+/// `l[i] = exp(l[i] - top)`, where no l is above top, and `sums[i mod APART] += l[i]`.
+#[inline(always)]
+fn weigh<S: Simd>(simd: S, top: f64, l: &mut [f64], sums: &mut Sums) {
+    for l in l.as_chunks_mut::<APART>().0 {
+        let l = S::as_mut_simd_f64s(l).0;
+        if S::F64_LANES == LANES {
+            l.as_chunks_mut::<6>().0.iter_mut().for_each(
+                #[inline(always)]
+                |l| weigh_registers(simd, top, l),
+            );
+        } else {
+            l.as_chunks_mut::<4>().0.iter_mut().for_each(
+                #[inline(always)]
+                |l| weigh_registers(simd, top, l),
+            );
+        }
+    }
+    add_lanes(simd, l, sums);
+}
+
+#[inline(always)]
+fn weigh_registers<S: Simd, const N: usize>(simd: S, top: f64, l: &mut [S::f64s; N]) {
+    for l in &mut *l {
+        *l = simd.sub_f64s(*l, simd.splat_f64s(top));
+    }
+    super::exp_registers(simd, l);
+}
+
+/// The largest of log-likelihoods, in whole lanes, and of `least`, after `factor x` has been added to them. Those that are not numbers become minus
+/// infinity: they arise where terms of both signs overflow, far outside anything the data allow.
+#[inline(always)]
+fn largest<S: Simd>(simd: S, added: Option<(f64, &[f64])>, l: &mut [f64], least: f64) -> f64 {
+    let (none, mut largest) = (simd.splat_f64s(f64::NEG_INFINITY), [simd.splat_f64s(least); 3]);
+    let (groups, _) = S::as_mut_simd_f64s(l).0.as_chunks_mut::<3>();
+    match added {
+        Some((factor, x)) => {
+            let (factor, (x, _)) = (simd.splat_f64s(factor), S::as_simd_f64s(x).0.as_chunks::<3>());
+            for (l, x) in groups.iter_mut().zip(x) {
+                for j in 0..3 {
+                    let own = simd.mul_add_f64s(factor, x[j], l[j]);
+                    l[j] = simd.select_f64s(simd.greater_than_f64s(own, none), own, none);
+                    largest[j] = simd.max_f64s(l[j], largest[j]);
+                }
+            }
+        }
+        None => {
+            for l in groups {
+                for j in 0..3 {
+                    l[j] = simd.select_f64s(simd.greater_than_f64s(l[j], none), l[j], none);
+                    largest[j] = simd.max_f64s(l[j], largest[j]);
+                }
+            }
+        }
+    }
+    simd.reduce_max_f64s(simd.max_f64s(simd.max_f64s(largest[0], largest[1]), largest[2]))
 }
 
 /// The same for [`POINTS`] points: lanes are points, and a panel of draws is read once for all of them.
@@ -821,10 +1033,7 @@ pub(crate) fn pool_many(
         let draws = chunk * CHUNK..((chunk + 1) * CHUNK).min(draws);
         Arch::new().dispatch(AddMany { pass, classes, features, forms, log_alpha, draws });
     };
-    match chunks {
-        1 => run((0, &mut scratch.many[0])),
-        _ => scratch.many.par_iter_mut().enumerate().for_each(run),
-    }
+    each(&mut scratch.many, 1, run);
     let PoolScratch { many, .. } = scratch;
     dispatch(
         #[inline(always)]
@@ -884,7 +1093,7 @@ fn finish_many(
         }
         if classes.sigma_a(c).is_none() {
             let mut mean = [0.0; POINTS];
-            for (by, q) in by_feature.iter().zip(&features[c]) {
+            for (by, q) in by_feature.iter().zip(&features[classes.basis(c)]) {
                 for p in 0..POINTS {
                     mean[p] = by[p].mul_add(q[p], mean[p]);
                 }
@@ -964,7 +1173,7 @@ impl ManyPass {
             } else {
                 panel
             };
-            residuals_of(simd, panel, width, &features[c], residuals);
+            residuals_of(simd, panel, width, &features[classes.basis(c)], residuals);
             match classes.sigma_a(c) {
                 None => {
                     let mut slope = [0.0; POINTS];
@@ -1149,6 +1358,10 @@ mod tests {
             &self.polynomials[c]
         }
 
+        fn basis(&self, c: usize) -> usize {
+            c
+        }
+
         fn sigma_a(&self, c: usize) -> Option<&[f64]> {
             (c == 1).then_some(&self.sigma_a)
         }
@@ -1173,6 +1386,14 @@ mod tests {
 
     fn features(shift: f64) -> [Vec<f64>; 2] {
         [5, 3].map(|n| (0..n).map(|k| 0.4 + 0.2 * (k as f64 + shift).cos()).collect())
+    }
+
+    /// Features as they are, with derivatives by unknowns each of which moves one feature: derivatives by unknowns are those by features.
+    fn with_slopes(features: &[Vec<f64>]) -> Vec<Matrix> {
+        let one = |j: usize, k: usize| f64::from(u8::from(j == k + 1));
+        let of_class =
+            |q: &Vec<f64>| Matrix::from_fn(q.len() + 1, q.len(), |j, k| if j == 0 { q[k] } else { one(j, k) });
+        features.iter().map(of_class).collect()
     }
 
     /// The pooled log-likelihood term by term, and the sum of the absolute terms of a log-likelihood.
@@ -1233,7 +1454,7 @@ mod tests {
             let log_alpha: Vec<f64> = (0..draws).map(|s| -(draws as f64).ln() + 0.5 * (s as f64).sin()).collect();
             let (features, bases) = (features(0.0), FORMS.map(|form| form.base));
             let (exact, size) = naive(draws, &features, bases, &log_alpha);
-            let value = pool_log_mean_exp(&two, &features, &FORMS, &log_alpha, scratch);
+            let value = pool_log_mean_exp(&two, &with_slopes(&features), &FORMS, &log_alpha, scratch);
             let bound = 32.0 * f64::EPSILON * size;
             prop_assert!((value - exact).abs() <= bound, "{value} {exact}");
             // Derivatives by differences: of third derivatives below ten, at steps of 1e-5.
@@ -1246,7 +1467,7 @@ mod tests {
                         moved[c][k] += h;
                         naive(draws, &moved, bases, &log_alpha).0
                     });
-                    prop_assert!((scratch.pulled[c].by_feature[k] - by).abs() <= tolerance);
+                    prop_assert!((scratch.pulled[c].by_own[k] - by).abs() <= tolerance);
                 }
                 let by = difference(&|h| {
                     let mut moved = bases;
@@ -1278,14 +1499,14 @@ mod tests {
             let values = pool_many(&two, &lanes, &forms, &log_alpha, scratch, &mut pulled);
             for p in 0..POINTS {
                 let forms = [0, 1].map(|c| Form { base: base(c, p), ..FORMS[c] });
-                let value = pool_log_mean_exp(&two, &own[p], &forms, &log_alpha, scratch);
+                let value = pool_log_mean_exp(&two, &with_slopes(&own[p]), &forms, &log_alpha, scratch);
                 let (_, size) = naive(draws, &own[p], forms.map(|form| form.base), &log_alpha);
                 let bound = 64.0 * f64::EPSILON * size;
                 prop_assert!((values[p] - value).abs() <= bound);
                 for c in 0..2 {
                     // Derivatives are sums of weights, which carry the error of a log-likelihood, times gamma / v.
                     let bound = bound * 1.5 / 0.4 * size;
-                    let pairs = pulled.by_feature[c].iter().zip(&scratch.pulled[c].by_feature);
+                    let pairs = pulled.by_feature[c].iter().zip(&scratch.pulled[c].by_own);
                     prop_assert!(pairs.into_iter().all(|(a, b)| (a[p] - b).abs() <= bound));
                     prop_assert!((pulled.by_variance[c][p] - scratch.pulled[c].by_variance).abs() <= bound / 0.4);
                 }
@@ -1300,7 +1521,7 @@ mod tests {
         let log_alpha = vec![-(draws as f64).ln(); draws];
         let (features, bases) = (features(0.0), FORMS.map(|form| form.base));
         let (exact, size) = naive(draws, &features, bases, &log_alpha);
-        let value = pool_log_mean_exp(&two, &features, &FORMS, &log_alpha, scratch);
+        let value = pool_log_mean_exp(&two, &with_slopes(&features), &FORMS, &log_alpha, scratch);
         // A sum of as many terms, in lanes and chunks.
         assert!((value - exact).abs() <= f64::EPSILON * (32.0 * size + draws as f64 / LANES as f64), "{value} {exact}");
         assert_eq!(scratch.passes.len(), 3);
@@ -1310,10 +1531,13 @@ mod tests {
     fn draws_that_exclude_the_data_have_no_say() {
         let (two, scratch) = (two(50), &mut PoolScratch::default());
         let mut log_alpha = vec![f64::NEG_INFINITY; 50];
-        assert_eq!(pool_log_mean_exp(&two, &features(0.0), &FORMS, &log_alpha, scratch), f64::NEG_INFINITY);
-        assert!(scratch.pulled[1].by_feature.iter().all(|by| *by == 0.0));
+        assert_eq!(
+            pool_log_mean_exp(&two, &with_slopes(&features(0.0)), &FORMS, &log_alpha, scratch),
+            f64::NEG_INFINITY
+        );
+        assert!(scratch.pulled[1].by_own.iter().all(|by| *by == 0.0));
         log_alpha[7] = 0.0;
-        let value = pool_log_mean_exp(&two, &features(0.0), &FORMS, &log_alpha, scratch);
+        let value = pool_log_mean_exp(&two, &with_slopes(&features(0.0)), &FORMS, &log_alpha, scratch);
         let (exact, size) = naive(50, &features(0.0), FORMS.map(|form| form.base), &log_alpha);
         assert!((value - exact).abs() <= 32.0 * f64::EPSILON * size.min(1e3));
     }

@@ -337,6 +337,40 @@ impl Basis {
         }
     }
 
+    /// `out[0, p] = psi_p(x)` and `out[d + 1, p] = dpsi_p(x)/dx_d` at one point.
+    pub(crate) fn features_and_slopes(&self, x: &[f64], out: &mut Matrix, table: &mut Vec<f64>) {
+        self.tabulate(x, table);
+        self.tabulate_slopes(x, table);
+        out.reshape(self.scales.len() + 1, self.len());
+        let (psi, slopes) = out.data_mut().split_at_mut(self.len());
+        match self.scales.len() {
+            1 => self.terms_and_slopes::<1>(table, psi, slopes),
+            2 => self.terms_and_slopes::<2>(table, psi, slopes),
+            3 => self.terms_and_slopes::<3>(table, psi, slopes),
+            _ => {
+                slopes.fill(0.0);
+                for (p, (psi, factor)) in psi.iter_mut().zip(&self.factors).enumerate() {
+                    let active = self.active_in(p);
+                    *psi = active.iter().fold(*factor, |f, &at| f * table[at]);
+                    for &own in active {
+                        slopes[self.input_of(own) * self.len() + p] = self.slope(*factor, own, active, table);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The input whose one-dimensional polynomial stands at this place of a table.
+    fn input_of(&self, place: usize) -> usize {
+        place / (2 * (self.max_degree + 1))
+    }
+
+    /// `factor` times the derivative of a product of polynomials by the input of one of them.
+    fn slope(&self, factor: f64, own: usize, active: &[usize], table: &[f64]) -> f64 {
+        let others = active.iter().filter(|at| **at != own);
+        others.fold(factor * table[own + self.max_degree + 1], |f, &at| f * table[at])
+    }
+
     /// `out[p][lane] = psi_p` at the point in row `lane` of some rows of `x`, at most [`POINTS`]; lanes after these repeat the first. The same
     /// bits as [`Basis::features`]. With `SLOPES` the table is ready for [`Basis::pull_points`].
     pub(crate) fn features_of_points<const SLOPES: bool>(
@@ -447,18 +481,16 @@ impl Basis {
     /// [`Basis::pull_row`] at the point whose values [`Basis::features`] has left in `table`.
     pub(crate) fn pull_last(&self, x: &[f64], g: &[f64], x_bar: &mut [f64], table: &mut [f64]) {
         self.tabulate_slopes(x, table);
-        let (width, dim) = (self.max_degree + 1, self.scales.len());
-        match dim {
+        match self.scales.len() {
             1 => return self.pull_terms::<1>(g, x_bar, table),
             2 => return self.pull_terms::<2>(g, x_bar, table),
             3 => return self.pull_terms::<3>(g, x_bar, table),
             _ => {}
         }
         for (p, (factor, weight)) in self.factors.iter().zip(g).enumerate() {
-            let (scaled, active) = (factor * weight, self.active_in(p));
+            let active = self.active_in(p);
             for &own in active {
-                let others = active.iter().filter(|at| **at != own);
-                x_bar[own / (2 * width)] += others.fold(scaled * table[own + width], |f, &at| f * table[at]);
+                x_bar[self.input_of(own)] += self.slope(factor * weight, own, active, table);
             }
         }
     }
@@ -467,6 +499,19 @@ impl Basis {
     fn terms<const D: usize>(&self, table: &[f64], out: &mut [f64]) {
         for (psi, (places, factor)) in out.iter_mut().zip(self.places.as_chunks::<D>().0.iter().zip(&self.factors)) {
             *psi = places.iter().fold(*factor, |f, &at| f * table[at]);
+        }
+    }
+
+    /// The same with their derivatives, input after input.
+    fn terms_and_slopes<const D: usize>(&self, table: &[f64], psi: &mut [f64], slopes: &mut [f64]) {
+        let (width, n) = (self.max_degree + 1, self.len());
+        for (p, (places, factor)) in self.places.as_chunks::<D>().0.iter().zip(&self.factors).enumerate() {
+            let values = places.map(|at| table[at]);
+            psi[p] = values.iter().fold(*factor, |f, value| f * value);
+            for d in 0..D {
+                let others = values.iter().enumerate().filter(|(e, _)| *e != d);
+                slopes[d * n + p] = others.fold(factor * table[places[d] + width], |f, (_, value)| f * value);
+            }
         }
     }
 
@@ -691,6 +736,29 @@ mod tests {
             for (p, lanes) in together.iter().enumerate() {
                 let rows = (0..POINTS).map(|lane| if lane < 13 { 3 + lane } else { 3 });
                 assert!(rows.zip(lanes.iter()).all(|(row, value)| alone[(row, p)].to_bits() == value.to_bits()));
+            }
+        }
+    }
+
+    #[test]
+    fn slopes_are_those_that_are_pulled_back() {
+        for dim in 1..=5 {
+            let scales = [InputScale { lower: 0.1, upper: 10.0, log: true }, unit(), unit(), unit(), unit()];
+            let basis = Basis::new(scales[..dim].to_vec(), 4, Normalisation::Orthonormal);
+            let x: Vec<f64> = (0..dim).map(|d| 0.2 + 0.15 * d as f64).collect();
+            let (mut alone, mut both, table) = (Matrix::default(), Matrix::default(), &mut Vec::new());
+            basis.features(&Matrix::from_rows(1, dim, x.clone()), &mut alone, table);
+            basis.features_and_slopes(&x, &mut both, table);
+            assert_eq!(both.row(0), alone.row(0));
+            let g: Vec<f64> = (0..basis.len()).map(|p| (3.0 * p as f64).sin()).collect();
+            let mut bar = vec![0.0; dim];
+            basis.pull_row(&x, &g, &mut bar, table);
+            for (d, bar) in bar.iter().enumerate() {
+                let terms = both.row(d + 1).iter().zip(&g).map(|(slope, g)| slope * g);
+                let (sum, size) = terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()));
+                // Each term is rounded as often as there are factors, and summed with all before it.
+                let bound = (basis.len() + 2 * dim + 4) as f64 * f64::EPSILON * size;
+                assert!((sum - bar).abs() <= bound, "{dim} inputs, slope by {d}: {sum} {bar}");
             }
         }
     }
