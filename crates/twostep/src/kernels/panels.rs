@@ -1514,6 +1514,36 @@ mod tests {
         }
     }
 
+    /// The sums of a pass over all draws, made with these registers.
+    fn pass_with<S: Simd>(simd: S, draws: usize) -> Vec<u64> {
+        let (two, features) = (two(draws), with_slopes(&features(0.0)));
+        let log_alpha: Vec<f64> = (0..draws).map(|s| 0.5 * (s as f64).sin()).collect();
+        let mut pass = Pass::default();
+        pass.reset(&two, &features);
+        let (pass_of, classes) = (&mut pass, &two);
+        let add =
+            Add { pass: pass_of, classes, features: &features, forms: &FORMS, log_alpha: &log_alpha, draws: 0..draws };
+        simd.vectorize(add);
+        let of_class =
+            |class: &ClassPass| class.sums.iter().chain([&class.by_variance]).flat_map(|sums| sums.0).collect();
+        let sums = pass.classes.iter().flat_map(|class: &ClassPass| -> Vec<f64> { of_class(class) });
+        sums.chain(pass.sum.0).chain([pass.top]).map(f64::to_bits).collect()
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn registers_of_any_width_sum_the_same_bits() {
+        for draws in [1, 3, 7, 13, 47, 48, 100, 289, 1000] {
+            let narrowest = pass_with(pulp::Scalar::new(), draws);
+            if let Some(simd) = pulp::x86::V3::try_new() {
+                assert_eq!(pass_with(simd, draws), narrowest, "{draws} draws in registers of four");
+            }
+            if let Some(simd) = pulp::x86::V4::try_new() {
+                assert_eq!(pass_with(simd, draws), narrowest, "{draws} draws in registers of eight");
+            }
+        }
+    }
+
     #[test]
     fn many_draws_are_summed_in_chunks() {
         let draws = 2 * CHUNK + 61;
