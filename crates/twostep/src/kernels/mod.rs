@@ -6,6 +6,7 @@ pub(crate) mod panels;
 
 use crate::matrix::Matrix;
 use crate::special::{HALF_LN_TAU, log_mills};
+use panels::Aligned;
 use pulp::{Arch, NullaryFnOnce, Simd, WithSimd};
 
 /// Draws handled together: eight AVX2 registers of four.
@@ -58,18 +59,18 @@ pub(crate) fn exp(x: f64) -> f64 {
 #[inline(always)]
 fn exp_registers<S: Simd, const N: usize>(simd: S, x: &mut [S::f64s; N]) {
     let (mut r, mut p) = ([simd.splat_f64s(0.0); N], [simd.splat_f64s(EXP[0]); N]);
-    let mut bits = [Bits([0; WIDEST]); N];
+    let mut scale = [Aligned([0.0; WIDEST]); N];
     for j in 0..N {
         let clamped = simd.max_f64s(x[j], simd.splat_f64s(LEAST));
         let shifted = simd.mul_add_f64s(clamped, simd.splat_f64s(std::f64::consts::LOG2_E), simd.splat_f64s(ROUND));
         let n = simd.sub_f64s(shifted, simd.splat_f64s(ROUND));
         r[j] =
             simd.mul_add_f64s(n, simd.splat_f64s(-LN2_LOW), simd.mul_add_f64s(n, simd.splat_f64s(-LN2_HIGH), clamped));
-        S::as_mut_simd_u64s(&mut bits[j].0).0[0] = simd.transmute_u64s_f64s(shifted);
+        S::as_mut_simd_f64s(scale[j].as_mut_slice()).0[0] = shifted;
     }
-    for bits in &mut bits {
-        for bits in &mut bits.0 {
-            *bits <<= 52;
+    for scale in &mut scale {
+        for scale in &mut scale.0 {
+            *scale = f64::from_bits(scale.to_bits() << 52);
         }
     }
     let mut k = 1;
@@ -81,7 +82,7 @@ fn exp_registers<S: Simd, const N: usize>(simd: S, x: &mut [S::f64s; N]) {
     }
     for j in 0..N {
         let p = simd.add_f64s(simd.mul_add_f64s(p[j], simd.mul_f64s(r[j], r[j]), r[j]), simd.splat_f64s(1.0));
-        let scale = simd.transmute_f64s_u64s(S::as_simd_u64s(&bits[j].0).0[0]);
+        let scale = S::as_simd_f64s(scale[j].as_slice()).0[0];
         let scale = simd.select_f64s(simd.less_than_f64s(x[j], simd.splat_f64s(LEAST)), simd.splat_f64s(0.0), scale);
         x[j] = simd.mul_f64s(p, scale);
     }
@@ -89,10 +90,6 @@ fn exp_registers<S: Simd, const N: usize>(simd: S, x: &mut [S::f64s; N]) {
 
 /// Numbers in the widest register.
 const WIDEST: usize = 8;
-
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Bits([u64; WIDEST]);
 
 /// `ln(x)` for positive normal x, without branches, so that loops over it vectorise; within 3 ulp or 1e-16, whichever is more.
 #[inline(always)]
@@ -1118,7 +1115,6 @@ mod tests {
         (together[40], together[41]) = (f64::NEG_INFINITY, -0.0);
         let alone = together.map(exp);
         Arch::new().dispatch(InRegisters(&mut together));
-        // Sums of a product and a number are rounded once in both, but for a machine without registers of several numbers.
         assert_eq!(together.map(f64::to_bits), alone.map(f64::to_bits));
     }
 

@@ -356,9 +356,8 @@ fn combined<S: Simd, const K: usize>(simd: S, panel: &[f64], q: [&[f64]; K], out
         return;
     }
     let most = if S::F64_LANES == LANES { 24 } else { 12 } / K;
-    for (first, count) in
-        cut(0..width / S::F64_LANES, &REGISTERS[REGISTERS.iter().position(|n| *n <= most).unwrap_or(0)..])
-    {
+    let too_many = REGISTERS.iter().filter(|n| **n > most).count();
+    for (first, count) in cut(0..width / S::F64_LANES, &REGISTERS[too_many..]) {
         let at = (width, first);
         match count {
             12 => sums::<S, K, 12>(simd, panel, at, q, out),
@@ -760,29 +759,25 @@ impl Pass {
         let whole = draws.next_multiple_of(APART);
         self.l[..draws].copy_from_slice(&log_alpha[start..start + draws]);
         self.l[draws..whole].fill(f64::NEG_INFINITY);
-        let mut last = None;
         for c in 0..classes.len() {
             let (class, Form { base, alpha, beta, gamma }) = (&mut self.classes[c], forms[c]);
             class.planes.iter_mut().for_each(|plane| plane[draws..whole].fill(0.0));
             classes.polynomials(c).combine_draws(simd, &features[classes.basis(c)], start, draws, &mut class.planes);
+            let (residuals, l) = (&class.planes[0][..whole], &mut self.l[..whole]);
             let Some(sigma_a) = classes.sigma_a(c) else {
-                if let Some((slope, c)) = last.replace((gamma / base, c)) {
-                    add_scaled(simd, slope, &self.classes[c].planes[0][..whole], &mut self.l[..whole]);
-                }
+                add_scaled(simd, gamma / base, residuals, l);
                 continue;
             };
             let mut own = Aligned([1.0; BLOCK]);
             own[..draws].copy_from_slice(&sigma_a[start..start + draws]);
-            let (own, residuals) = (&own[..whole], &class.planes[0][..whole]);
-            let (inverse, l) = (&mut class.inverse[..whole], &mut self.l[..whole]);
+            let (own, inverse) = (&own[..whole], &mut class.inverse[..whole]);
             for i in 0..whole {
                 let v = own[i].mul_add(own[i], base);
                 inverse[i] = v.recip();
                 l[i] += alpha.mul_add(ln(v), gamma.mul_add(residuals[i], beta) * inverse[i]);
             }
         }
-        let last = last.map(|(slope, c)| (slope, &self.classes[c].planes[0][..whole]));
-        let largest = largest(simd, last, &mut self.l[..whole], self.top);
+        let largest = largest(simd, &mut self.l[..whole], self.top);
         if largest > self.top {
             self.rescale(simd, exp(self.top - largest));
             self.top = largest;
@@ -840,14 +835,11 @@ fn add_scaled<S: Simd>(simd: S, factor: f64, x: &[f64], out: &mut [f64]) {
     }
 }
 
-/// Registers of [`Sums`], the narrowest ones.
-const MOST_REGISTERS: usize = APART;
-
 /// Sums over blocks of [`APART`] numbers that stay in registers: `add(own, i)` is the sum with the i-th register.
 #[inline(always)]
 fn fold_apart<S: Simd>(simd: S, n: usize, sums: &mut Sums, add: impl Fn(S::f64s, usize) -> S::f64s) {
     let count = APART / S::F64_LANES;
-    let mut own = [simd.splat_f64s(0.0); MOST_REGISTERS];
+    let mut own = [simd.splat_f64s(0.0); APART];
     own[..count].copy_from_slice(S::as_simd_f64s(sums.as_slice()).0);
     let mut first = 0;
     while first < n / S::F64_LANES {
@@ -916,30 +908,15 @@ fn weigh_registers<S: Simd, const N: usize>(simd: S, top: f64, l: &mut [S::f64s;
     super::exp_registers(simd, l);
 }
 
-/// The largest of log-likelihoods, in whole lanes, and of `least`, after `factor x` has been added to them. Those that are not numbers become minus
-/// infinity: they arise where terms of both signs overflow, far outside anything the data allow.
+/// The largest of log-likelihoods, in whole lanes, and of `least`. Those that are not numbers become minus infinity: they arise where
+/// terms of both signs overflow, far outside anything the data allow.
 #[inline(always)]
-fn largest<S: Simd>(simd: S, added: Option<(f64, &[f64])>, l: &mut [f64], least: f64) -> f64 {
+fn largest<S: Simd>(simd: S, l: &mut [f64], least: f64) -> f64 {
     let (none, mut largest) = (simd.splat_f64s(f64::NEG_INFINITY), [simd.splat_f64s(least); 3]);
-    let (groups, _) = S::as_mut_simd_f64s(l).0.as_chunks_mut::<3>();
-    match added {
-        Some((factor, x)) => {
-            let (factor, (x, _)) = (simd.splat_f64s(factor), S::as_simd_f64s(x).0.as_chunks::<3>());
-            for (l, x) in groups.iter_mut().zip(x) {
-                for j in 0..3 {
-                    let own = simd.mul_add_f64s(factor, x[j], l[j]);
-                    l[j] = simd.select_f64s(simd.greater_than_f64s(own, none), own, none);
-                    largest[j] = simd.max_f64s(l[j], largest[j]);
-                }
-            }
-        }
-        None => {
-            for l in groups {
-                for j in 0..3 {
-                    l[j] = simd.select_f64s(simd.greater_than_f64s(l[j], none), l[j], none);
-                    largest[j] = simd.max_f64s(l[j], largest[j]);
-                }
-            }
+    for l in S::as_mut_simd_f64s(l).0.as_chunks_mut::<3>().0 {
+        for (l, largest) in l.iter_mut().zip(&mut largest) {
+            *l = simd.select_f64s(simd.greater_than_f64s(*l, none), *l, none);
+            *largest = simd.max_f64s(*l, *largest);
         }
     }
     simd.reduce_max_f64s(simd.max_f64s(simd.max_f64s(largest[0], largest[1]), largest[2]))
@@ -1520,14 +1497,17 @@ mod tests {
         let log_alpha: Vec<f64> = (0..draws).map(|s| 0.5 * (s as f64).sin()).collect();
         let mut pass = Pass::default();
         pass.reset(&two, &features);
-        let (pass_of, classes) = (&mut pass, &two);
-        let add =
-            Add { pass: pass_of, classes, features: &features, forms: &FORMS, log_alpha: &log_alpha, draws: 0..draws };
-        simd.vectorize(add);
-        let of_class =
-            |class: &ClassPass| class.sums.iter().chain([&class.by_variance]).flat_map(|sums| sums.0).collect();
-        let sums = pass.classes.iter().flat_map(|class: &ClassPass| -> Vec<f64> { of_class(class) });
-        sums.chain(pass.sum.0).chain([pass.top]).map(f64::to_bits).collect()
+        simd.vectorize(Add {
+            pass: &mut pass,
+            classes: &two,
+            features: &features,
+            forms: &FORMS,
+            log_alpha: &log_alpha,
+            draws: 0..draws,
+        });
+        let of_classes = pass.classes.iter().flat_map(|class| class.sums.iter().chain([&class.by_variance]));
+        let sums = of_classes.chain([&pass.sum]).flat_map(|sums| sums.0);
+        sums.chain([pass.top]).map(f64::to_bits).collect()
     }
 
     #[test]
