@@ -409,7 +409,7 @@ impl Fit<'_> {
         let left_out: Vec<&Predictions> = draws.iter().map(|draw| &draw.left_out).collect();
         Sampled {
             coefficients: Matrix::from_fn(kept.len(), draws.len(), |k, s| draws[s].coefficients[kept[k]]),
-            left_out: LeaveOneOut::of_nodes(&self.rows.z, &left_out),
+            left_out: LeaveOneOut::of_draws(&self.rows.z, &self.rows.runs, &left_out),
             terms: TermsReport { candidates: names.len(), kept: kept.len(), matter },
             chains: lengths,
             kept,
