@@ -246,9 +246,7 @@ impl LeaveOneOut {
 
     /// The mixture of the predictions by several nodes.
     fn of_nodes(z: &[f64], per_node: &[impl AsRef<[(f64, f64, f64)]>]) -> Self {
-        let log_weights = |row: usize| per_node.iter().map(|node| node.as_ref()[row].2).collect();
-        let by_row: Vec<Vec<f64>> = (0..z.len()).map(log_weights).collect();
-        Self::of_mixtures(z, per_node, |row| &by_row[row], None)
+        Self::of_mixtures(z, per_node, |row| per_node.iter().map(|node| node.as_ref()[row].2).collect(), None)
     }
 
     /// The same of nodes that are draws, each given all runs: the log-weights that they have without a run are importance ratios, smoothed for each.
@@ -260,21 +258,23 @@ impl LeaveOneOut {
         };
         let by_run: Vec<psis::Smoothed> = runs.iter().map(smoothed).collect();
         let k_hats: Vec<f64> = by_run.iter().map(|run| run.k_hat).collect();
-        Self::of_mixtures(z, per_draw, |row| &by_run[run_of[row]].log_weights, Some(&k_hats))
+        Self::of_mixtures(z, per_draw, |row| by_run[run_of[row]].log_weights.clone(), Some(&k_hats))
     }
 
-    fn of_mixtures<'a>(
+    /// The mixture of the predictions of every row, with log-weights of the nodes up to a constant.
+    fn of_mixtures(
         z: &[f64],
         per_node: &[impl AsRef<[(f64, f64, f64)]>],
-        log_weights: impl Fn(usize) -> &'a Vec<f64>,
+        log_weights: impl Fn(usize) -> Vec<f64>,
         k_hats: Option<&[f64]>,
     ) -> Self {
         let mut log_scores = Vec::with_capacity(z.len());
         let rows = (0..z.len())
             .map(|i| {
                 let of_row = || per_node.iter().map(|node| node.as_ref()[i]);
-                let max = log_weights(i).iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                let weights: Vec<f64> = log_weights(i).iter().map(|log_weight| (log_weight - max).exp()).collect();
+                let log_weights = log_weights(i);
+                let max = log_weights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let weights: Vec<f64> = log_weights.iter().map(|log_weight| (log_weight - max).exp()).collect();
                 let total: f64 = weights.iter().sum();
                 let expect = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
                     of_row().zip(&weights).map(|(node, w)| w / total * f(node.0, node.1)).sum()
